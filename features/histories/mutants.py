@@ -35,9 +35,10 @@ from claude_batch.ledger.store import Ledger, next_stamp
 from claude_batch.lifecycle import (
     collection,
     conversation_driver,
-    leader_lock,
+    driver,
     live_driver,
     packer,
+    polling,
     reconciliation,
     recovery,
     submission,
@@ -69,7 +70,7 @@ def _spendthrift() -> AbstractContextManager[object]:
 
 
 def _impatient() -> AbstractContextManager[object]:
-    return patch.object(collection, "gap_since", lambda *_, now, after, **__: now - after)
+    return patch.object(polling, "gap_since", lambda *_, now, after, **__: now - after)
 
 
 def _unrivalled() -> AbstractContextManager[object]:
@@ -154,7 +155,7 @@ def _withdraw_everything(tx: Connection, seqs: Collection[int], own: str) -> int
 @contextmanager
 def _unmarked() -> Generator[None]:
     with (
-        patch.object(leader_lock, "is_known", lambda *_: True),
+        patch.object(driver, "is_known", lambda *_: True),
         patch.object(high_water, "is_known", lambda *_: True),
     ):
         yield

@@ -36,8 +36,8 @@ from claude_batch.cli.user_messages import BadOutput, printing_errors
 from claude_batch.core.errors import BadInput
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger.store import Ledger
-from claude_batch.providers import progress
-from claude_batch.providers.status import BatchStatus, RunStatus, all_statuses
+from claude_batch.providers import progress_reports
+from claude_batch.providers.status import BatchStatus, RunStatus, newest_statuses
 
 SOURCES = str(Path(str(cb.__file__)).parents[1])
 
@@ -400,7 +400,7 @@ def _(context: Context, batches: int, requests: int) -> None:
 def all_runs() -> list[RunStatus]:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     try:
-        return all_statuses(ledger)
+        return ledger.query(lambda tx: newest_statuses(ledger, tx))
     finally:
         ledger.close()
 
@@ -595,10 +595,11 @@ def _(what: str, statuses: list[list[Any]]) -> dict[str, Any]:
     errors = io.StringIO()
     clock = iter([float(second) for second, *_ in statuses])
     ticking = mock.patch("time.monotonic", lambda: next(clock))
-    with redirect_stderr(errors), ticking, progress.display() as shown:
+    with redirect_stderr(errors), ticking, progress_reports.display() as show:
         for _, succeeded, obstacle in statuses:
             counts = {RequestState.SUCCEEDED: succeeded, RequestState.PACKED: 10}
-            shown.show(a_status(counts=counts if succeeded else {}), obstacle)
+            counts = counts if succeeded else {}
+            show(a_status(counts=counts, waiting_for=obstacle or "1 batch"), None)
     return {"lines": errors.getvalue().splitlines()}
 
 
@@ -615,12 +616,14 @@ def rendered(what: Any) -> str:
 
 def table_of(run: str) -> Any:
     if run == "delivered":
-        return progress.run_details(a_status(waiting_for="", output="o", delivered=1.0))
+        return progress_reports.run_details(a_status(waiting_for="", output="o", delivered=1.0))
     if run == "not written":
         counts = {RequestState.SUCCEEDED: 1000}
-        return progress.run_details(a_status(counts=counts, waiting_for="", output="o"))
+        return progress_reports.run_details(a_status(counts=counts, waiting_for="", output="o"))
     if run == "not reached":
-        return progress.run_details(a_status(batches=(a_batch(1),)), "no contact")
+        return progress_reports.run_details(
+            a_status(batches=(a_batch(1),), waiting_for="no contact")
+        )
     assert run == "with 25 batches", run
     odd = (
         a_batch(23, batch_id=None, submitted=None, next_check=None, note="[red]not sent[/]"),
@@ -628,7 +631,7 @@ def table_of(run: str) -> Any:
     )
     batches = (*(a_batch(n) for n in range(23)), *odd)
     full = a_status(label="[bold]mine", output="/tmp/out.jsonl", strange_lines=3, batches=batches)
-    return progress.run_details(full)
+    return progress_reports.run_details(full)
 
 
 @rule("the table of a run shows words")
@@ -681,7 +684,7 @@ def _(terminal: bool, stored: list[list[float]]) -> dict[str, str]:
         mock.patch.dict(os.environ, environment),
         mock.patch("sys.stderr", errors),
         mock.patch.object(run_command, "time", now),
-        run_command.storing() as shown,
+        run_command.StoredCount() as shown,
     ):
         for _, count in stored:
             shown.show(int(count))

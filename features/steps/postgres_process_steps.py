@@ -32,7 +32,7 @@ from claude_batch.ledger.backends.backend import LeaderLock, ProcessLock
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches, requests, runs
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.leader_lock import sweep
+from claude_batch.lifecycle.ended_processes import sweep
 from claude_batch.sandbox.fault_plan import FaultPlan
 
 WORKSPACE = 1
@@ -241,8 +241,7 @@ def _(context: Context, name: str) -> None:
 
 @when("the heartbeats of process {name:w} fail with a MemoryError for {seconds:d} seconds")
 def _(context: Context, name: str, seconds: int) -> None:
-    beats: Any = context.processes[name].lock
-    with patch.object(beats._leases, "_beat", side_effect=MemoryError):
+    with patch.object(context.processes[name].lock, "_beat", side_effect=MemoryError):
         time.sleep(seconds)
 
 
@@ -288,11 +287,10 @@ def _(context: Context, name: str, how: str) -> None:
     if how == "directly":
         return
     assert how == "behind a pooler that drops notices", how
-    watch = context.watch._watch
     # What a pooler does that gives the connection to another client after each transaction.
-    watch._connection.execute("UNLISTEN *")
-    list(watch._connection.notifies(timeout=0))
-    watch._proved = float("-inf")
+    context.watch._connection.execute("UNLISTEN *")
+    list(context.watch._connection.notifies(timeout=0))
+    context.watch._proved = float("-inf")
 
 
 @when("process {name:w} sends heartbeats for {seconds:d} seconds")

@@ -324,7 +324,7 @@ def _report_advance(
     Raises `RunNotFoundError` if another process has removed the run.
     """
     from claude_batch.cli.run_delivery import check_unchanged, deliver
-    from claude_batch.providers.progress import counts_line
+    from claude_batch.providers.progress_reports import counts_line
 
     left = run.outstanding()
     if not left.finished and left.base_url != provider.address:
@@ -352,7 +352,7 @@ def _report_advance(
             return code
         try:
             check_unchanged(left)
-            deliver(provider, run, status.output, options)
+            deliver(run, status.output, options)
         except BadOutput as error:
             say(f"error: {error}")
             return max(code, Exit.USAGE)
@@ -401,7 +401,6 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         say_unfinished,
         wait_and_deliver,
     )
-    from claude_batch.providers.failure_report import failures_of
     from claude_batch.providers.reruns import parse_only
 
     only = tuple(word.strip() for given in only for word in given.split(","))
@@ -450,7 +449,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
             status = run.status()
             for line in _billed_lines(status):
                 say(line)
-            for line in failures_of(provider.ledger, status).advice:
+            for line in run.failures(status).advice:
                 say(options.completed(line))
             if not status.finished:
                 say_unfinished(run, status)

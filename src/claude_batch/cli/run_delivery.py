@@ -9,7 +9,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -56,8 +56,14 @@ from claude_batch.providers.export import (
     write_file,
     write_folder,
 )
-from claude_batch.providers.failure_report import failures_of, may_be_retried
-from claude_batch.providers.progress import Display, counts_line, display
+from claude_batch.providers.failure_report import may_be_retried
+from claude_batch.providers.progress_reports import (
+    LINES_APART,
+    LookRate,
+    Show,
+    counts_line,
+    display,
+)
 
 if TYPE_CHECKING:
     from claude_batch.ledger.deliveries import Forms, Outstanding
@@ -67,20 +73,13 @@ if TYPE_CHECKING:
     from claude_batch.providers.run import Run
     from claude_batch.providers.status import RunStatus
 
-LOOK = 0.5
-"""Seconds between two status checks while a run is waited for."""
+_LOOK = 0.5
+"""Seconds between two questions whether a wait has ended."""
+
+_RESTS_PER_LOOK = 100
+"""Pause of the display after it has read a run's status, relative to how long that took."""
 
 _AnswerT = TypeVar("_AnswerT", bound="Answer | Success")
-
-RESTS_PER_LOOK = 100
-LONGEST_REST = 5.0
-"""Maximum seconds that the display pauses after a status check.
-
-Otherwise the pause is ``RESTS_PER_LOOK`` times as long as the check took.
-"""
-
-LONGEST_LOOK = 5.0
-"""Seconds after which the display updates even without a change, because ages grow."""
 
 CONTACT_FAILURES = 3
 """Consecutive failures of a server that never answered, after which the run is parked."""
@@ -184,12 +183,12 @@ def wait_and_deliver(
     """
     run.results_dir = None  # `deliver` writes it, after the output
     try:
-        with display() as shown:
-            outcome = _wait(provider, run, shown, options)
+        with display() as show:
+            outcome = _wait(provider, run, show, options)
 
         def write_whole() -> None:
             if is_due is None or is_due():
-                deliver(provider, run, output, options, forms, printed=printed)
+                deliver(run, output, options, forms, printed=printed)
 
         return _conclude(provider, run, options, outcome, write_whole)
     except KeyboardInterrupt:
@@ -286,7 +285,7 @@ def _conclude(
             return Exit.PARKED
     write()
     say(f"{run.id} {status.state}: {counts_line(status)}")
-    _say_failures(provider, status, options)
+    _say_failures(run, status, options)
     if status.deadline is not None and status.deadline.outcome is not None:
         say(f"its deadline was {status.deadline.outcome}")
     say(cost_line(run.cost(status=status)))
@@ -308,10 +307,8 @@ def how_to_reach(provider: ClaudeBatchProvider, run_id: str, options: ProviderOp
     )
 
 
-def _say_failures(
-    provider: ClaudeBatchProvider, status: RunStatus, options: ProviderOptions
-) -> None:
-    report = failures_of(provider.ledger, status)
+def _say_failures(run: Run, status: RunStatus, options: ProviderOptions) -> None:
+    report = run.failures(status)
     if report.kinds:
         for line in report.lines():
             say(line)
@@ -322,14 +319,14 @@ def _say_failures(
 
 
 def _wait(
-    provider: ClaudeBatchProvider, run: Run, shown: Display, options: ProviderOptions
+    provider: ClaudeBatchProvider, run: Run, show: Show, options: ProviderOptions
 ) -> RunStatus | BaseException:
     """Wait until a run has ended; return its status, or the exception that ended the wait."""
     waiting = _Waiting(run)
     waiting.start()
-    seen, again = -1, 0.0
+    rate = LookRate(rests=_RESTS_PER_LOOK, shortest=LINES_APART)  # no plain line is left out
     while True:
-        waiting.join(LOOK)
+        waiting.join(_LOOK)
         if waiting.outcome is not None:
             return waiting.outcome
         if _asked_to_park.is_set():
@@ -340,23 +337,19 @@ def _wait(
             trouble = contact.last_failure
             if contact.failures >= CONTACT_FAILURES:
                 return _NoContact(trouble)
-        # Counting a large run is expensive: only after a change, and at a limited rate.
-        version = provider.version
-        if version != seen or trouble or time.monotonic() >= again:
+        if rate.is_due(provider.version + contact.failures):
             begun = time.monotonic()
             if (missing := provider.missing_tools(run.id)) is not None:
                 return _NoTools(missing)
             status = run.status()
             if not status.finished:  # its end is reported once, with the output
                 progress = run.progress(status)
-                waits = options.completed(status.waiting_for)
-                shown.show(replace(status, waiting_for=waits), trouble, progress)
-            seen, again = version, begun + LONGEST_LOOK
-            waiting.join(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
+                waits = trouble or options.completed(status.waiting_for)
+                show(replace(status, waiting_for=waits), progress)
+            rate.rest(time.monotonic() - begun)
 
 
 def deliver(
-    provider: ClaudeBatchProvider,
     run: Run,
     output: str | None,
     options: ProviderOptions,
@@ -383,18 +376,16 @@ def deliver(
         )
         return
     whole = True
-
-    def outputs(start: int) -> Iterator[Answer | Success]:
-        return provider.outputs(run.id, start=start)
-
     try:
         if not is_just_named:
             _check_own_places(run, output, folder)
         if output is not None or folder is None:
-            final = _final(run, outputs)
+            final = _final(run, run.outputs)
             whole = write_output(final, output, format_of(output, form), printed=printed)
         if whole and folder is not None:
-            _write_folder(provider, run, folder)
+            status = run.status()
+            summary = run_summary(status, run.cost(status=status))
+            _write_folder(_final(run, run.answers), folder, summary)
     except BadOutput as error:
         if options.sandbox:
             raise BadOutput(f"{error}; {options.how_to_go_on(run.id, 'another -o')}") from None
@@ -424,14 +415,11 @@ def _check_own_places(run: Run, *places: str | None) -> None:
             raise BadOutput(f"{place}: now belongs to {taker}, a later run that writes to it")
 
 
-def _write_folder(provider: ClaudeBatchProvider, run: Run, folder: str) -> None:
-    def answers(start: int) -> Iterator[Answer]:
-        return provider.answers(run.id, start=start)
-
+def _write_folder(
+    answers: Iterator[Answer], folder: str, summary: Mapping[str, Any] | None
+) -> None:
     try:
-        status = run.status()
-        summary = run_summary(status, run.cost(status=status))
-        write_folder(_final(run, answers), folder, summary)
+        write_folder(answers, folder, summary)
     except OSError as error:
         raise BadOutput(_unwritable_folder(folder, error)) from None
 
@@ -454,11 +442,7 @@ def _final(run: Run, read: Callable[[int], Iterator[_AnswerT]]) -> Iterator[_Ans
 
 
 def write_partial(
-    provider: ClaudeBatchProvider,
-    run: Run,
-    output: str | None,
-    form: Format | None,
-    folder: str | None = None,
+    run: Run, output: str | None, form: Format | None, folder: str | None = None
 ) -> None:
     """Write a run's results so far, without marking it as delivered. Raises `BadOutput`.
 
@@ -466,16 +450,13 @@ def write_partial(
     """
     whole = True
     if output is not None or folder is None:
-        final = (answer for answer in provider.outputs(run.id) if answer.state.is_final)
+        final = (answer for answer in run.outputs() if answer.state.is_final)
         whole = write_output(final, output, format_of(output, form))
         if output is not None:
             run.note_rewritten(output)
     if whole and folder is not None:
-        answers = (answer for answer in provider.answers(run.id) if answer.state.is_final)
-        try:
-            write_folder(answers, folder, None)
-        except OSError as error:
-            raise BadOutput(_unwritable_folder(folder, error)) from None
+        answers = (answer for answer in run.answers() if answer.state.is_final)
+        _write_folder(answers, folder, None)
     for written in (output, folder):
         if whole and written is not None:
             say(f"wrote {written}")

@@ -21,9 +21,10 @@ from typing import NamedTuple
 import msgspec
 
 from claude_batch.core.errors import STATUS_OF_TYPE, ActorConfigurationError
-from claude_batch.core.small_files import read_small
+from claude_batch.core.files import read_small
 from claude_batch.gateway import GatewaySettings
 from claude_batch.serving import HostCheck, is_loopback
+from claude_batch.wire.batches_client import BatchesClient
 
 _REAL_KEY = "sk-ant-"
 """Beginning of the API's own keys."""
@@ -200,14 +201,13 @@ class Access:
     def __init__(
         self,
         settings: GatewaySettings,
-        own_key: str | None,
-        workspace: Callable[[], str | None],
+        client: BatchesClient,
         stored_workspace: Callable[[], str | None],
     ) -> None:
-        """``own_key``: the gateway's key, which callers of this machine may send as well.
+        """``client`` has the gateway's key, which callers of this machine may send as well.
 
-        ``workspace`` returns the API's id of that key's workspace, or None until the API has sent
-        it to this process. ``stored_workspace`` returns the ledger's; it blocks.
+        ``stored_workspace`` returns the API's id of that key's workspace, if the ledger has it; it
+        blocks.
         Raises `ActorConfigurationError` for an address that other machines reach without tokens.
         """
         if settings.tokens is None and not is_loopback(settings.host):
@@ -217,8 +217,7 @@ class Access:
                 "NAME"
             )
         self._tokens = None if settings.tokens is None else TokenFile(settings.tokens)
-        self._own_key = own_key
-        self._workspace = workspace
+        self._client = client
         self._read_workspace = stored_workspace
         # The last that was read: it may change only by an answer of the API.
         self._stored_workspace: str | None = None
@@ -258,7 +257,7 @@ class Access:
         return caller
 
     async def _check_workspace(self, given: str) -> None:
-        own = self._workspace() or self._stored_workspace
+        own = self._client.workspace or self._stored_workspace
         if own is None:
             own = self._stored_workspace = await asyncio.to_thread(self._read_workspace)
         if own is None:
@@ -303,8 +302,7 @@ class Access:
 
     def _is_foreign(self, given: str) -> bool:
         """Return whether it is a key of the API, and not the gateway's own."""
-        own = self._own_key
-        is_own = own is not None and secrets.compare_digest(given.encode(), own.encode())
+        is_own = secrets.compare_digest(given.encode(), self._client.credential.encode())
         return given.startswith(_REAL_KEY) and not is_own
 
 

@@ -22,9 +22,6 @@ from uvicorn.protocols.http.httptools_impl import (
 from claude_batch.gateway import LARGEST_BODY, asgi
 from claude_batch.gateway.access import Refusal
 
-RESET: Final = "claude_batch.reset"
-"""What a call's state calls its function that makes the end of its connection a reset, if any."""
-
 CONNECTION: Final = "claude_batch.connection"
 """What a call's state calls its `HttpProtocol`."""
 
@@ -239,7 +236,6 @@ class HttpProtocol(HttpToolsProtocol):
         state[CONNECTION] = self
         if self.scope["http_version"] == "1.0":
             self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _Unbounded()
-            state[RESET] = self._reset
 
     def on_body(self, body: bytes) -> None:
         """The parser's callback for a part of a body."""
@@ -258,6 +254,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._wait_for_head(self.timeout_keep_alive)
 
     # The connection's end -------------------------------------------------------------------------
+
+    def reset_at_end(self) -> None:
+        """Let the end of the connection be a reset."""
+        connection: socket.socket = self.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def has_ended(self) -> bool:
         """Return whether the caller has closed the connection, by what the system has received."""
@@ -358,11 +359,6 @@ class HttpProtocol(HttpToolsProtocol):
         )
         self.transport.write(b"".join((STATUS_LINE[refusal.status], *lines, body)))
         self._linger(_LINGER)
-
-    def _reset(self) -> None:
-        """Let the end of the connection be a reset."""
-        connection: socket.socket = self.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _large_head() -> Refusal:

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.gateway.access import Caller, Refusal
-from claude_batch.gateway.asgi import headers_of, receive_body
+from claude_batch.gateway.asgi import receive_body
 from claude_batch.gateway.exchanges import Aborted, HeldCall
 from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.lifecycle.polling import CLOCKS_APART
@@ -108,7 +108,7 @@ class Passthrough:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a call."""
-        headers = headers_of(scope)
+        headers: dict[str, str] = scope["state"]["headers"]
         path: str = scope["path"]
         if not all(_SEGMENT.fullmatch(part) for part in path[1:].split("/")):
             raise Refusal(404, f"there is nothing at {path[:200]!r}")

@@ -15,7 +15,6 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
-    null,
     or_,
     select,
     update,
@@ -24,7 +23,7 @@ from sqlalchemy import (
 from claude_batch.core.outcome import Disposition, Next, Reason
 from claude_batch.core.states import AT_API, OPEN_AT_API, BatchState, RequestState
 from claude_batch.ledger import transitions
-from claude_batch.ledger.charges import charged_batches, settle
+from claude_batch.ledger.charges import charged_batches, settle, settle_stored
 from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.schema import (
     batches,
@@ -131,53 +130,28 @@ def to_cancel(tx: Connection, workspace_id: int, now: float) -> list[Record]:
     return list(tx.execute(_TO_CANCEL, {"workspace": workspace_id, "now": now}))
 
 
-def checked(
-    tx: Connection,
-    batch_id: int,
-    *,
-    state: BatchState,
-    next_check: float,
-    not_found_since: float | None = None,
-    note: str | None = None,
-) -> None:
-    """Record the result of a check, and the time of the next one."""
-    tx.execute(
-        update(batches)
-        .where(batches.c.id == batch_id)
-        .values(state=state, next_check=next_check, not_found_since=not_found_since, note=note)
-    )
+class Check(NamedTuple):
+    """The result of a check of a batch that has not ended, as its row has it."""
+
+    batch_id: int
+    state: BatchState
+    next_check: float
+    not_found_since: float | None = None
+    note: str | None = None
 
 
-_NOTE_CHECK = (
-    update(batches)
-    .where(batches.c.id == bindparam("checked_id"))
-    .values(
-        state=bindparam("checked_state"),
-        next_check=bindparam("again"),
-        not_found_since=null(),
-        note=null(),
-    )
-)
+_OF_EACH = update(batches).where(batches.c.id == bindparam("batch_id"))
+"""Each execution adds the columns that its values name."""
 
 
-def note_checks(tx: Connection, checks: Sequence[tuple[int, BatchState, float]]) -> None:
-    """Record that batches have not ended: each one's id, state, and the time of its next check."""
+def note_checks(tx: Connection, checks: Sequence[Check]) -> None:
+    """Record the results of checks, and the times of the next ones."""
     if checks:
-        names = ("checked_id", "checked_state", "again")
-        tx.execute(_NOTE_CHECK, [dict(zip(names, check, strict=True)) for check in checks])
+        tx.execute(_OF_EACH, [check._asdict() for check in checks])
 
 
-_MARK_ENDED = (
-    update(batches)
-    .where(batches.c.id == bindparam("ended_id"))
-    .values(
-        state=BatchState.ENDED,
-        counts=bindparam("ended_counts"),
-        ended=bindparam("ended_at"),
-        next_check=null(),
-        note=null(),
-        not_found_since=null(),
-    )
+_MARK_ENDED = _OF_EACH.values(
+    state=BatchState.ENDED, next_check=None, note=None, not_found_since=None
 )
 
 
@@ -187,7 +161,7 @@ def mark_ended(tx: Connection, ends: Sequence[tuple[int, str | None, float]]) ->
     The counts are None if the API gave none that can be read.
     """
     if ends:
-        names = ("ended_id", "ended_counts", "ended_at")
+        names = ("batch_id", "counts", "ended")
         tx.execute(_MARK_ENDED, [dict(zip(names, end, strict=True)) for end in ends])
 
 
@@ -248,7 +222,7 @@ def give_slice(tx: Connection, batch_id: int, after: int, now: float) -> int | N
     A slice has `SLICE` results, in the order of the requests' row numbers, of which ``after`` is
     the last of the slice before, or 0. Returns the last of this one; None, and does nothing, if at
     most a slice is left. Call it in transactions of their own until then, so that other writers
-    need not wait for a whole batch, and finish the batch with `finish_collection`.
+    need not wait for a whole batch, and finish the batch with `finish_collections`.
     """
     mine = and_(results.c.batch_id == batch_id, results.c.request_seq > after)
     end = select(results.c.request_seq).where(mine, results.c.sending > REUSED)
@@ -273,16 +247,6 @@ def _give(tx: Connection, which: Any, batch_id: int) -> int:
     sendings = transitions.sent_with(batch_id)
     with joining_many(tx):
         return transitions.conclude(tx, which, sendings=sendings).total()
-
-
-def settle_stored(tx: Connection, batch_id: int) -> None:
-    """Settle what the stored results of a batch have cost, of which more may come."""
-    settle(tx, batch_id, lost=True, contradicted=True, left=True, unfinished=True)
-
-
-def settle_again(tx: Connection, batch_id: int, *, lost: bool, contradicted: bool) -> None:
-    """Recompute the cost of a collected batch after more of its results were stored."""
-    settle(tx, batch_id, lost=lost, contradicted=contradicted, left=True)
 
 
 def fetch_soon(tx: Connection, batch_id: int, now: float) -> None:
@@ -357,20 +321,6 @@ class Complete(NamedTuple):
     """Whether some line hides a success.
 
     A failure that would be retried may then have been billed, so it becomes ``lost``."""
-
-
-def finish_collection(
-    tx: Connection,
-    batch_id: int,
-    stored: Stored,
-    *,
-    missing_may_be_billed: bool,
-    now: float,
-    contradicted: bool = False,
-) -> Collected:
-    """Move every request of a batch to its final state, or queue it again; see `Complete`."""
-    one = Complete(batch_id, stored, missing_may_be_billed, contradicted)
-    return finish_collections(tx, [one], now)[batch_id]
 
 
 def finish_collections(
@@ -488,7 +438,7 @@ def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> Collec
 
     Its open requests become lost, because they may have been billed.
     """
-    stored = stored_counts(tx, batch_id)
-    collected = finish_collection(tx, batch_id, stored, missing_may_be_billed=True, now=now)
+    complete = Complete(batch_id, stored_counts(tx, batch_id), missing_may_be_billed=True)
+    collected = finish_collections(tx, [complete], now)
     tx.execute(update(batches).where(batches.c.id == batch_id).values(note=note))
-    return collected
+    return collected[batch_id]

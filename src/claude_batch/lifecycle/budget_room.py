@@ -132,21 +132,22 @@ def _cost_or_none(prices: Prices, bound: TokenBound | Unbounded, now: float, *, 
 def _priced_pages(
     ledger: Ledger,
     prices: Prices,
-    page_after: Callable[[Transaction, int], list[tuple[int, bytes]]],
+    source: budgets.Source,
+    of: int | str,
     now: float,
     *,
     batch: bool,
+    alone: str | None = None,
 ) -> Iterator[list[budgets.Reserve]]:
-    """Yield the highest costs of stored requests, page by page.
+    """Yield pages with the highest cost of each request of a source; see `budgets.page_of`.
 
-    ``page_after`` reads the page (row number, params) that begins after a row number; the last page
-    is empty. Raises `LedgerError` if the ledger is closed meanwhile.
+    Raises `LedgerError` if the ledger is closed meanwhile.
     """
     known = tokens_of_files(ledger)
     after = 0
     while True:
         with ledger.read() as tx:
-            page = page_after(tx, after)
+            page = budgets.page_of(tx, source, of, after, alone=alone)
         if not page:
             return
         found: list[budgets.Reserve] = []
@@ -196,14 +197,10 @@ def live_costs(
     ledger: Ledger, prices: Prices, lane_id: int, alone: str, now: float
 ) -> dict[int, int]:
     """Return the highest cost of each queued request of a lane as a live call, by row number."""
-    pages = _priced_pages(
-        ledger,
-        prices,
-        lambda tx, after: budgets.queued_bodies(tx, lane_id, alone, after),
-        now,
-        batch=False,
-    )
-    return {each.seq: each.amount for page in pages for each in page}
+    found: dict[int, int] = {}
+    for costs in _priced_pages(ledger, prices, "queued", lane_id, now, batch=False, alone=alone):
+        found.update((each.seq, each.amount) for each in costs)
+    return found
 
 
 def count_under_way(
@@ -264,18 +261,12 @@ def _reserve_all(
     leader: Leader | None,
     prices: Prices,
     source: budgets.Source,
-    identifier: int,
+    of: int,
     now: float,
     *,
     batch: bool = True,
 ) -> None:
-    for reserves in _priced_pages(
-        ledger,
-        prices,
-        lambda tx, after: budgets.unreserved(tx, source, identifier, after),
-        now,
-        batch=batch,
-    ):
+    for reserves in _priced_pages(ledger, prices, source, of, now, batch=batch):
         with ledger.write(leader) as tx:
             budgets.put_reserves(tx, reserves)
 
@@ -529,13 +520,8 @@ def reserve_held_calls(
     reserved for a batch. Returns False if there was nothing to store.
     """
     is_stored = False
-    for reserves in _priced_pages(
-        ledger,
-        prices,
-        lambda tx, after: budgets.waiting_calls(tx, run_id, after, anew=anew),
-        now,
-        batch=False,
-    ):
+    source = "live anew" if anew else "live"
+    for reserves in _priced_pages(ledger, prices, source, run_id, now, batch=False):
         with ledger.write(leader) as tx:
             budgets.put_call_reserves(tx, reserves)
         is_stored = True

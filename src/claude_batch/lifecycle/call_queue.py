@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
+import warnings
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from claude_batch.core.errors import ActorError, EngineStoppedError, LedgerError
+from claude_batch.core.quantities import count_of
 from claude_batch.ledger import cancellations, queries, single_calls, workspaces
 from claude_batch.ledger.budgets import BudgetKey
 from claude_batch.ledger.single_calls import UNSENT, StoredCall
@@ -92,6 +97,7 @@ class CallQueue:
         self._prices = prices
         self._store = CallStore(self._ledger, engine.process, self._receipts, prices)
         self._notes_planned = False
+        self._groups = SmallGroups()
         self._waiting = Waiting(
             self._ledger,
             self._receipts,
@@ -127,7 +133,10 @@ class CallQueue:
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
-        call.future.settle(EngineStoppedError(closed_words(self._ledger.location)))
+        _fail([call], self._closed())
+
+    def _closed(self) -> EngineStoppedError:
+        return EngineStoppedError(closed_words(self._ledger.location))
 
     async def _read_documents(self, call: Call) -> None:
         """Bound a call with documents for its budget, on a thread."""
@@ -151,12 +160,10 @@ class CallQueue:
             try:
                 await work
             except asyncio.CancelledError:
-                for call in calls:
-                    call.future.settle(EngineStoppedError(closed_words(self._ledger.location)))
+                _fail(calls, self._closed())
                 raise
             except Exception as error:
-                for call in calls:
-                    call.future.settle(_not_stored(error))
+                _fail(calls, _not_stored(error))
                 return
             for call in calls:
                 self._queue(call)
@@ -225,23 +232,21 @@ class CallQueue:
             self._note_farewells()
             return
         if self._engine.failure is not None:
-            for call in calls:
-                call.future.settle(self._engine.failure)
+            _fail(calls, self._engine.failure)
             return
         try:
             calls = without_repeated(calls)
             flush = self._store.store(calls)
         except Exception as error:
-            failure = _not_stored(error)
-            for call in calls:
-                call.future.settle(failure)
+            _fail(calls, _not_stored(error))
             return
         for call in flush.unread:
             self._queue_after(self._read_documents(call), [call])
         if uncounted := flush.uncounted:
             self._queue_after(self._count_for(uncounted), uncounted)
         added = flush.waiting
-        self._waiting.expect([c.encoded.params for c, _ in added if c.options.mode.mode == "batch"])
+        batched = [call.encoded.params for call, _ in added if call.options.mode.mode == "batch"]
+        self._groups.begin(batched, alone=not self._waiting)
         gone = self._gone  # one object for all of them
         for call, waiter in added:
             if (conversation := call.options.conversation) is not None:
@@ -289,7 +294,10 @@ class CallQueue:
 
         Raises `LedgerError`.
         """
+        waited = bool(self._waiting)
         self._waiting.deliver()
+        if waited and not self._waiting:
+            self._groups.end()
         self._fail_halted()
 
     def _fail_halted(self) -> None:
@@ -309,8 +317,7 @@ class CallQueue:
 
     def end_held(self, run_id: str, held: Held) -> None:
         """Fail the callers of a run that a budget holds for good."""
-        # Answers that arrived since the budget was checked are delivered first. The others are
-        # unsent.
+        # First the answers that arrived since the budget was checked. The others are unsent.
         self._waiting.deliver()
         waiters = [waiter for waiter in self._waiting.all() if waiter.run_id == run_id]
         self._waiting.fail(
@@ -415,9 +422,13 @@ class CallQueue:
                     # The withdrawn calls may have freed room in a budget for held requests.
                     self._engine.wake_drivers()
             except LedgerError as error:
-                # Not fatal: an answer that is not marked as taken costs nothing when it is
-                # requested again.
+                # An answer that is not marked as taken costs nothing when it is requested again.
                 _log.warning("delivered answers could not be recorded: %s", error)
+
+
+def _fail(calls: Iterable[Call], failure: ActorError) -> None:
+    for call in calls:
+        call.future.settle(failure)
 
 
 def _not_stored(error: Exception) -> ActorError:
@@ -425,3 +436,76 @@ def _not_stored(error: Exception) -> ActorError:
         return error
     _log.error("calls could not be stored", exc_info=error)
     return EngineStoppedError(f"the request could not be stored: {error}")
+
+
+# Calls in small groups ----------------------------------------------------------------------------
+
+SMALL_GROUP = 32
+"""Most calls of a small group: Python's default executor has no more threads."""
+
+GROUPS_IN_A_ROW = 3
+"""Number of small groups, each followed at once by the next one, that causes a warning."""
+
+AT_ONCE = 10.0
+"""Seconds from a group's last answer to a call that came because of it."""
+
+_EARLIER_TURN = b'"role":"assistant"'
+"""Bytes that the params contain if a call continues a conversation."""
+
+
+class SmallGroupsWarning(UserWarning):
+    """The category of the warning, so that a server can replace its words.
+
+    The calls of a server are made by other programs, which do not call this library.
+    """
+
+
+class SmallGroups(msgspec.Struct):
+    """Warns once if a few calls wait together, and the next ones come with their answers.
+
+    That is a loop of awaited calls, or a framework that runs a few calls at a time: a batch for
+    each group, one after another. Calls that continue a conversation do not count, because they
+    need the answer before them.
+    """
+
+    _size: int = 0
+    _largest: int = 0
+    _in_a_row: int = 0
+    _ended: float = float("-inf")
+    _warned: bool = False
+
+    def begin(self, calls: Sequence[bytes], *, alone: bool) -> None:
+        """Note the params of new calls; ``alone`` if no other call waits."""
+        if alone and calls and not self._warned:
+            self._count_the_group_before(calls)
+        self._size += len(calls)
+
+    def _count_the_group_before(self, calls: Sequence[bytes]) -> None:
+        size, self._size = self._size, 0
+        if not 0 < size <= SMALL_GROUP or time.monotonic() - self._ended > AT_ONCE:
+            self._in_a_row = self._largest = 0
+            return
+        if all(_EARLIER_TURN in params for params in calls):
+            return
+        self._in_a_row += 1
+        self._largest = max(self._largest, size)
+        if self._in_a_row == GROUPS_IN_A_ROW:
+            self._warned = True
+            _warn(
+                f"{count_of(self._in_a_row, 'batch', 'batches')} in a row had at most "
+                f"{count_of(self._largest, 'call')} each, and the next calls came with the answers."
+                " Such batches run one after another, and each can take an hour. If the calls do "
+                "not need each other's answers, make them at the same time: use respond_all, "
+                "asyncio.gather or abatch, or raise the framework's concurrency "
+                "(docs/how-to/frameworks.md)"
+            )
+
+    def end(self) -> None:
+        """Note that the last waiting call was answered."""
+        self._ended = time.monotonic()
+
+
+def _warn(words: str) -> None:
+    """Issue a Python warning, which is shown even if the program configures no logging."""
+    with contextlib.suppress(Warning):  # a filter may turn it into an error: not in this thread
+        warnings.warn(words, SmallGroupsWarning, stacklevel=2)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -29,12 +29,13 @@ from claude_batch.ledger.backends.backend import FetchClaim
 from claude_batch.ledger.collected_batches import Complete, Gap
 from claude_batch.ledger.store import Deposed, Leader, Transaction
 from claude_batch.ledger.stored_results import Members, NewResult, Stored
+from claude_batch.ledger.transitions import any_former
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
     MANY,
     Polling,
-    gap_since,
+    gap_of,
     is_past_keeping,
     prove,
     split_lines,
@@ -43,7 +44,7 @@ from claude_batch.money.prices import Prices
 from claude_batch.money.rates import FREE, UNPRICED
 from claude_batch.wire.batches_client import ApiError, RemoteBatch, RequestCounts, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
-from claude_batch.wire.error_table import account_reason
+from claude_batch.wire.error_table import ApiFault, account_reason
 from claude_batch.wire.messages import LineError, ResultLine, UnreadableLine, decode_line
 from claude_batch.wire.retry_policy import SENDING, next_check
 
@@ -169,28 +170,22 @@ class _Fetched(msgspec.Struct):
     row: Any
     counts: RequestCounts | None
     """The API's counts; None if it gave none."""
+    error: ApiError | Unreachable | None = None
+    """Why the results were not read to their end."""
     is_whole: bool = True
-    """Whether the results were read to their end."""
-    note: str = ""
-    """Why they were not."""
-    retry_after: float | None = None
-    """Seconds that the answer asks to wait."""
+    """Whether they were, or only the results of a batch that the API shows are missing."""
     not_found_since: float | None = None
     is_gone: bool = False
     """Whether the batch is believed to be gone from the API."""
-    is_refused: bool = False
-    """Whether the API refuses the results, and not for a passing reason."""
     lines: list[bytes] = msgspec.field(default_factory=list[bytes])
     """The lines of a small batch; those of others are stored as they arrive."""
     is_too_large: bool = False
     """Whether the results are larger than those of a small batch."""
 
-
-class _Lacking(NamedTuple):
-    """What the results of a batch lack, as far as known, and in words."""
-
-    gap: Gap | None
-    words: str
+    @property
+    def fault(self) -> ApiFault | None:
+        """The API's error, if the fetch broke off with one."""
+        return self.error.fault if isinstance(self.error, ApiError) else None
 
 
 def _is_small(row: Any) -> bool:
@@ -226,14 +221,21 @@ class Collection(DriverPart):
         self._failures: Counter[int] = Counter()
         """How many fetches in a row have broken off, by batch."""
 
-    async def collect(self, leader: Leader, batch_id: int) -> None:
-        """Fetch the results of an ended batch and, once they are complete, judge its requests.
+    async def collect(self, leader: Leader, row: Any, *, is_stored: bool = False) -> None:
+        """Fetch the results of an ended batch, given by its row; judge its requests if complete.
 
-        An aborted fetch keeps what it stored, and is repeated later. Raises `Deposed`.
+        An aborted fetch keeps what it stored, and is repeated later. ``is_stored``: the results
+        were fetched already.
         """
-        with self._ledger.read() as tx:
-            row = batch_contents.batch(tx, batch_id)
-        await self._collect_alone(leader, row)
+        if row.adopted == "assumed" and not await self._is_ours(leader, row):
+            return
+        fetched = _Fetched(row, counts_of(row))
+        try:
+            if not is_stored:
+                await self.fetch(partial(self._ledger.write, leader), row)
+        except (ApiError, Unreachable) as error:
+            await self._note_failure(leader, fetched, error)
+        await self._finish_or_fetch_again(leader, [fetched])
 
     async def collect_all(
         self,
@@ -241,32 +243,31 @@ class Collection(DriverPart):
         batch_ids: Sequence[int],
         *,
         collected: Callable[[], object],
-        stopping: Callable[[], bool],
     ) -> bool:
         """Do what `collect` does for several batches; the small ones are collected together.
 
         ``collected`` is called whenever results may have been given to their requests. No further
-        batch is begun once ``stopping`` returns true. Returns whether another process still fetches
-        one of them. Raises `Deposed`.
+        batch is begun once the driver is to end. Returns whether another process still fetches one
+        of them.
         """
         with self._ledger.read() as tx:
             rows = batch_contents.some_batches(tx, batch_ids)
         small = [row for row in rows if _is_small(row) and row.adopted != "assumed"]
         alone: list[Any] = rows
         if len(small) >= MANY:
-            left = await self._collect_small(leader, small, collected, stopping)
+            left = await self._collect_small(leader, small, collected)
             done = {row.id for row in small} - left
             alone = [row for row in rows if row.id not in done]
         self._offer(leader, alone[1:])
         elsewhere = False
         for row in alone:
-            if stopping():
+            if self._stopping():
                 break
             by = self._ledger.fetches.withdraw(row.id) if _may_be_shared(row) else "driver"
             if by == "other":
                 elsewhere = True
                 continue
-            await self._collect_alone(leader, row, is_stored=by == "done")
+            await self.collect(leader, row, is_stored=by == "done")
             collected()
         return elsewhere
 
@@ -306,24 +307,11 @@ class Collection(DriverPart):
             if offer is not None:
                 self._ledger.fetches.leave(claim, offer=offer)
 
-    async def _collect_alone(self, leader: Leader, row: Any, *, is_stored: bool = False) -> None:
-        """Do what `collect` does; ``is_stored``: the results were fetched already."""
-        if row.adopted == "assumed" and not await self._is_ours(leader, row):
-            return
-        fetched = _Fetched(row, counts_of(row))
-        try:
-            if not is_stored:
-                await self.fetch(partial(self._ledger.write, leader), row)
-        except (ApiError, Unreachable) as error:
-            await self._note_failure(leader, fetched, error)
-        await self._finish_or_fetch_again(leader, [fetched])
-
     async def _collect_small(
         self,
         leader: Leader,
         rows: Sequence[Any],
         collected: Callable[[], object],
-        stopping: Callable[[], bool],
     ) -> set[int]:
         """Collect small batches, several in one transaction.
 
@@ -340,7 +328,7 @@ class Collection(DriverPart):
         async def fetch_some() -> None:
             nonlocal fetching
             try:
-                while waiting and not stopping():
+                while waiting and not self._stopping():
                     one = await self._fetch_small(leader, waiting.popleft())
                     if one.is_too_large:
                         too_large.add(one.row.id)
@@ -392,17 +380,14 @@ class Collection(DriverPart):
         self, leader: Leader, fetched: _Fetched, error: ApiError | Unreachable
     ) -> None:
         """Note that a fetch broke off, and what its error says about the batch."""
-        fetched.is_whole, fetched.note = False, str(error)
-        if isinstance(error, ApiError):
-            fetched.is_refused = error.fault.from_api and not error.fault.passes
-            fetched.retry_after = error.fault.retry_after
-            if error.fault.status == 404:
-                row, now = fetched.row, self._ledger.now()
-                fetched.not_found_since, lasted = self._polling.absence_of(row, now)
-                found = lasted and await self._polling.look_for(leader, row)
-                fetched.is_gone = found is True
-                # The API shows the batch, so only its results are missing.
-                fetched.is_whole = isinstance(found, RemoteBatch)
+        fetched.error, fetched.is_whole = error, False
+        if isinstance(error, ApiError) and error.fault.status == 404:
+            row, now = fetched.row, self._ledger.now()
+            fetched.not_found_since, lasted = self._polling.absence_of(row, now)
+            found = lasted and await self._polling.look_for(leader, row)
+            fetched.is_gone = found is True
+            # The API shows the batch, so only its results are missing.
+            fetched.is_whole = isinstance(found, RemoteBatch)
 
     async def _finish_or_fetch_again(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
         """Finish the batches that are complete, and plan a further fetch of the others."""
@@ -410,8 +395,7 @@ class Collection(DriverPart):
         await self._count_again(leader, fetched)
         with self._ledger.read() as tx:
             stored = stored_results.stored_counts_of(tx, ids)
-            # Requests that were sent again and answered have left the batch; nobody waits for these
-            # results.
+            # Nobody waits for results of requests that were sent again, answered, and have left.
             owed = {
                 each.row.id: collected_batches.without_result(tx, each.row.id)
                 for each in fetched
@@ -423,7 +407,7 @@ class Collection(DriverPart):
                 if row.adopted == "assumed" or stored_results.has_foreign_lines(tx, row.id)
             }
             # Their answers may decide about requests of each other.
-            apart = unknown_batches.any_former(tx)
+            apart = any_former(tx)
         complete: list[tuple[Any, Complete]] = []
         for each in fetched:
             is_doubted = each.row.id in doubted
@@ -433,7 +417,7 @@ class Collection(DriverPart):
             if isinstance(judged, Complete):
                 complete.append((each.row, judged))
             else:
-                self._fetch_again(leader, each, judged)
+                self._fetch_again(leader, each, *judged)
         if not complete:
             return
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
@@ -472,62 +456,63 @@ class Collection(DriverPart):
 
     def _complete(
         self, fetched: _Fetched, stored: Stored, owed: int, *, is_doubted: bool
-    ) -> Complete | _Lacking:
-        """Return how to finish a batch, or what its results still lack.
+    ) -> Complete | tuple[Gap | None, str]:
+        """Return how to finish a batch, or what its results still lack, also in words.
 
         ``owed``: number of requests that wait for a result of it. ``is_doubted``: it may be a
         stranger's batch, whose counts say nothing about these requests.
         """
-        row = fetched.row
-        gaps = row.request_count - stored.total
-        counted = 0 if fetched.counts is None else fetched.counts.succeeded
-        short = stored.lacks(counted, row.request_count)
-        contradicted = stored.hides_success(counted, row.request_count)
-        may_be_billed = is_doubted or missing_may_be_billed(
-            stored, fetched.counts, row.request_count
-        )
+        row, counts, members = fetched.row, fetched.counts, fetched.row.request_count
+        counted = 0 if counts is None else counts.succeeded
+        gaps, short = members - stored.total, stored.lacks(counted, members)
+        missing = max(gaps, short)
+        contradicted = stored.hides_success(counted, members)
+        may_be_billed = is_doubted or missing_may_be_billed(stored, counts, members)
         complete = Complete(row.id, stored, may_be_billed, contradicted)
-        if max(gaps, short) <= 0 or self._is_gone(fetched):
+        if missing <= 0 or self._is_gone(fetched):
             return complete
         gap: Gap | None = None
         if fetched.is_whole:
-            gap = self._gap(row, max(gaps, short))
+            gap = gap_of(row, missing, self._client, self._settings, row.max_poll_interval)
             # What may have been billed is waited for until the end of `missing_after`.
             waits = may_be_billed and (owed > 0 or contradicted)
             if row.fetches + 1 >= COMPLETE_FETCHES and (not waits or gap.seen >= gap.until):
                 return complete
-        words = fetched.note or (
-            f"{gaps} of {row.request_count} results were not in the stream"
-            if gaps > 0
-            else f"{short} of {counted} successes were not in the stream"
-        )
-        return _Lacking(gap, words)
+        if fetched.error is not None:
+            words = str(fetched.error)
+        elif gaps > 0:
+            words = f"{gaps} of {members} results were not in the stream"
+        else:
+            words = f"{short} of {counted} successes were not in the stream"
+        return gap, words
 
     def _is_gone(self, fetched: _Fetched) -> bool:
         """Return whether the API has the batch, or its results, no longer."""
-        if fetched.is_gone or not fetched.is_refused:
+        fault = fetched.fault
+        if fetched.is_gone or fault is None or not fault.from_api or fault.passes:
             return fetched.is_gone
         return is_past_keeping(self._client, fetched.row, self._ledger.now())
 
-    def _fetch_again(self, leader: Leader, fetched: _Fetched, lacking: _Lacking) -> None:
+    def _fetch_again(self, leader: Leader, fetched: _Fetched, gap: Gap | None, words: str) -> None:
         """Plan another fetch of a batch; finish the requests whose success is stored."""
         row, now = fetched.row, self._ledger.now()
         if fetched.is_whole:
             del self._failures[row.id]
         else:
             self._failures[row.id] += 1
-        wait = fetch_wait(row, lacking.gap, self._failures[row.id], fetched.retry_after)
+        asked = None if fetched.fault is None else fetched.fault.retry_after
+        wait = fetch_wait(row, gap, self._failures[row.id], asked)
         with self._ledger.write(leader) as tx:
             collected_batches.note_fetch(
                 tx,
                 row.id,
-                gap=lacking.gap,
+                gap=gap,
                 next_check=now + wait,
-                note=lacking.words,
+                note=words,
                 not_found_since=fetched.not_found_since,
             )
             given = collected_batches.give_successes(tx, row.id)
-        _log.info("batch %s: %s; fetched again", row.remote_id, lacking.words)
+        _log.info("batch %s: %s; fetched again", row.remote_id, words)
         if given:
             self._reporter.given(row)
 
@@ -539,12 +524,12 @@ class Collection(DriverPart):
             del self._failures[row.id]
         with self._ledger.write(leader) as tx:
             # One question for all batches: usually no request has left one undecided.
-            any_former = unknown_batches.any_former(tx)
-            if any_former:
+            left_undecided = any_former(tx)
+            if left_undecided:
                 for row, _ in complete:
                     unknown_batches.take_earlier_answers(tx, row.id)
             done = collected_batches.finish_collections(tx, [each for _, each in complete], now)
-            if any_former:
+            if left_undecided:
                 for row, each in complete:
                     unknown_batches.give_answers(tx, row.id, contradicted=each.contradicted)
             for collected in done.values():
@@ -571,26 +556,13 @@ class Collection(DriverPart):
             # The other tasks of this loop have their turn, a heartbeat among them.
             await asyncio.sleep(0)
 
-    def _gap(self, row: Any, missing: int) -> Gap:
-        """Return what the completed fetch lacked, and until when it may stay missing."""
-        now, after = self._client.server_now(), self._settings.missing_after
-        since = gap_since(
-            row.missing_since,
-            row.missing_seen,
-            now=now,
-            after=after,
-            interval=row.max_poll_interval,
-        )
-        return Gap(missing=missing, since=since, seen=now, until=since + after)
-
     async def _is_ours(self, leader: Leader, row: Any) -> bool:
         """Return whether the results prove the assumption that the batch is our unknown sending."""
         proof = await prove(
             self._ledger, self._client, row.remote_id, row.request_count, assumed=row.id
         )
         with self._ledger.write(leader) as tx:
-            # A stored line proves it as well. Its request may be answered, and then no further line
-            # of it is proof.
+            # A stored line proves it as well; once its request is answered, no further line does.
             if proof.owner == row.id or stored_results.stored_counts(tx, row.id).total > 0:
                 unknown_batches.confirm(tx, row.id)
                 return True
@@ -620,81 +592,63 @@ class Collection(DriverPart):
         Returns the number of lines that are results of the batch. Raises `ApiError` or
         `Unreachable`, also midway, and what ``writing`` raises.
         """
-        async with self._client.results(row.remote_id) as chunks:
-            return await self._store(writing, row, chunks)
-
-    async def _store(self, writing: Writing, row: Any, chunks: AsyncIterator[bytes]) -> int:
-        batch_id, ended = row.id, row.ended or self._ledger.now()
         with self._ledger.read() as tx:
             # Nothing joins an ended batch, and requests that left it are still found by its row.
-            members = stored_results.members_of(tx, batch_id)
-            retry_on = batch_contents.retry_on(tx, [batch_id])
+            members = {row.id: stored_results.members_of(tx, row.id)}
+            retry_on = batch_contents.retry_on(tx, [row.id])
         lines: list[bytes] = []
         size = read = 0
-        async for part in _bounded_lines(row, chunks):
-            lines += part
-            size += sum(map(len, part))
-            if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
-                read += await self._store_chunk(writing, batch_id, members, lines, ended, retry_on)
-                lines, size = [], 0
-        if lines:
-            read += await self._store_chunk(writing, batch_id, members, lines, ended, retry_on)
+        async with self._client.results(row.remote_id) as chunks:
+            async for part in _bounded_lines(row, chunks):
+                lines += part
+                size += sum(map(len, part))
+                if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
+                    read += await self._store_lines(writing, [(row, lines)], members, retry_on)
+                    lines, size = [], 0
+            if lines:
+                read += await self._store_lines(writing, [(row, lines)], members, retry_on)
         return read
 
-    async def _store_chunk(
+    async def _store_together(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
+        """Store the lines of several small batches in one transaction."""
+        having = [(each.row, each.lines) for each in fetched if each.lines]
+        if not having:
+            return
+        ids = [row.id for row, _ in having]
+        with self._ledger.read() as tx:
+            members = stored_results.members_of_all(tx, ids)
+            retry_on = batch_contents.retry_on(tx, ids)
+        await self._store_lines(partial(self._ledger.write, leader), having, members, retry_on)
+
+    async def _store_lines(
         self,
         writing: Writing,
-        batch_id: int,
-        members: Members,
-        lines: Sequence[bytes],
-        ended: float,
+        lines_of: Sequence[tuple[Any, Sequence[bytes]]],
+        members: Mapping[int, Members],
         retry_on: Mapping[str, str],
     ) -> int:
-        new, strange = await self._decode(batch_id, members, lines, ended, retry_on)
+        """Store lines of batches, given by their rows, in one transaction; count the results."""
+        new: list[NewResult] = []
+        strange: list[tuple[int, _Strange]] = []
+        for row, lines in lines_of:
+            results, others = await self._decode(row, members[row.id], lines, retry_on)
+            new += results
+            strange.append((row.id, others))
         # In request order: results arrive shuffled, and are read in order later.
         new.sort(key=_request_of)
         with writing() as tx:
             stored_results.add_results(tx, new)
-            if strange:
-                stored_results.add_strange_lines(tx, batch_id, strange)
+            for batch_id, others in strange:
+                if others:
+                    stored_results.add_strange_lines(tx, batch_id, others)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
         return len(new)
 
-    async def _store_together(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
-        """Store the lines of several small batches in one transaction."""
-        having = [each for each in fetched if each.lines]
-        if not having:
-            return
-        ids = [each.row.id for each in having]
-        with self._ledger.read() as tx:
-            members = stored_results.members_of_all(tx, ids)
-            retry_on = batch_contents.retry_on(tx, ids)
-        new: list[NewResult] = []
-        strange: list[tuple[int, _Strange]] = []
-        for each in having:
-            batch_id, ended = each.row.id, each.row.ended or self._ledger.now()
-            results, others = await self._decode(
-                batch_id, members[batch_id], each.lines, ended, retry_on
-            )
-            new += results
-            if others:
-                strange.append((batch_id, others))
-        new.sort(key=_request_of)
-        with self._ledger.write(leader) as tx:
-            stored_results.add_results(tx, new)
-            for batch_id, others in strange:
-                stored_results.add_strange_lines(tx, batch_id, others)
-        reach(CrashPoint.DURING_COLLECT_CHUNK)
-
     async def _decode(
-        self,
-        batch_id: int,
-        members: Members,
-        lines: Sequence[bytes],
-        ended: float,
-        retry_on: Mapping[str, str],
+        self, row: Any, members: Members, lines: Sequence[bytes], retry_on: Mapping[str, str]
     ) -> tuple[list[NewResult], _Strange]:
         """Return the results of a batch's lines, and the lines that are none, with the reason."""
+        batch_id, ended = row.id, row.ended or self._ledger.now()
         new: list[NewResult] = []
         faults: list[tuple[LineError, int]] = []
         strange: _Strange = []
@@ -719,32 +673,31 @@ class Collection(DriverPart):
             )
             if line.error is not None and (retry_on or self._functions.classify is not None):
                 faults.append((line.error, len(new) - 1))
-        if retry_on and faults:
-            self._apply_retry_on(new, faults, retry_on)
-        if self._functions.classify is not None:
-            await self._classify(new, faults)
+        if faults:
+            await self._decide_on(faults, new, retry_on)
         return new, strange
 
-    def _apply_retry_on(
+    async def _decide_on(
         self,
-        new: list[NewResult],
         faults: list[tuple[LineError, int]],
+        new: list[NewResult],
         retry_on: Mapping[str, str],
     ) -> None:
-        """Retry the types of errors that the requests' runs want retried."""
-        with self._ledger.read() as tx:
-            run_of = batch_contents.runs_of(tx, [new[place].request_seq for _, place in faults])
-        for error, place in faults:
-            wanted = retry_on.get(run_of[new[place].request_seq])
-            asks = with_retry_on(Disposition(new[place].disposition), error.type, wanted)
-            new[place] = new[place]._replace(disposition=asks)
+        """Let the ``retry_on`` of runs, then the user's function, decide what errors mean.
 
-    async def _classify(self, new: list[NewResult], faults: list[tuple[LineError, int]]) -> None:
-        """Let the user's function decide what errors mean, each kind of error once."""
+        Each error is given with the place of its result in ``new``.
+        """
+        run_of: Mapping[int, str] = {}
+        if retry_on:
+            with self._ledger.read() as tx:
+                run_of = batch_contents.runs_of(tx, [new[place].request_seq for _, place in faults])
+        # The function is asked about each kind of error once.
         known: dict[tuple[str, ...], Disposition] = {}
         for error, place in faults:
+            wanted = retry_on.get(run_of.get(new[place].request_seq, ""))
+            asks = with_retry_on(Disposition(new[place].disposition), error.type, wanted)
             # An error has no other disposition.
-            default = cast("Classification", str(new[place].disposition))
+            default = cast("Classification", str(asks))
             kind = (error.type, error.message, repr(error.details), default)
             if kind not in known:
                 fault = RequestFault(error.type, error.message, error.details, None, default)

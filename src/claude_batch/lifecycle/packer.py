@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import batch_contents, live_calls, unknown_batches
-from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 from claude_batch.lifecycle.budget_room import Fitting, live_costs, reserve_what_waits
 from claude_batch.money.prices import Prices
@@ -22,11 +21,18 @@ Queued = tuple[int, int, str]
 
 
 class Policy(Protocol):
-    """The parts of a run's `BatchProcessingMode` that affect a batch with its requests."""
+    """The parts of a run's `BatchProcessingMode` that affect a batch with its requests.
+
+    The last four decide whether they go live instead.
+    """
 
     max_requests: int
     poll_interval: float
     max_poll_interval: float
+    kind: str
+    mode: str
+    auto_threshold: int
+    request_count: int
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -101,15 +107,6 @@ def whole_cut(
     return Cut(last_seq, count, params_bytes, poll, max(max_poll, poll))
 
 
-class Choice(Protocol):
-    """The parts of a run's `BatchProcessingMode` that decide whether its requests go live."""
-
-    kind: str
-    mode: str
-    auto_threshold: int
-    request_count: int
-
-
 class Queue(Protocol):
     """What waits in a lane for one run, and the settings that decide when it is packed."""
 
@@ -163,31 +160,30 @@ def _latest(queue: Queue) -> float:
     return arrived + max(queue.linger, longest)
 
 
-def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
+def goes_live(waiting: int, policies: Collection[Policy]) -> bool:
     """Return whether the requests that wait in a lane go to the live API instead.
 
     They do if all have mode ``auto`` and at most ``auto_threshold`` of them wait (the smallest
     value of any run). A run counts with all its requests, so the few retries of a large run stay in
     batches.
     """
-    found = list(choices)
-    return bool(found) and all(
-        choice.mode == "auto"
-        and max(waiting, choice.request_count if choice.kind == "run" else 0)
-        <= choice.auto_threshold
-        for choice in found
+    return bool(policies) and all(
+        policy.mode == "auto"
+        and max(waiting, policy.request_count if policy.kind == "run" else 0)
+        <= policy.auto_threshold
+        for policy in policies
     )
 
 
 def reserve_due(ledger: Ledger, leader: Leader, now: float, prices: Prices) -> dict[int, int]:
-    """Store what the requests in the lanes that are due reserve, if there is a budget.
+    """Store what the requests in the lanes that are due reserve, because there is a budget.
 
     A request without a reservation is not packed. Reading documents may take seconds each. Returns
     the `live_costs` of requests that may go live, for `pack_due`.
     """
     costs: dict[int, int] = {}
     with ledger.read() as tx:
-        lanes = batch_contents.queues(tx, leader.workspace_id) if any_budget(tx) else {}
+        lanes = batch_contents.queues(tx, leader.workspace_id)
     for (lane_id, alone), queues in lanes.items():
         if due_of(queues, now) > now:
             continue
@@ -225,8 +221,7 @@ def pack_due(
             continue
         reach(CrashPoint.BEFORE_PACK)
         with ledger.write(leader) as tx:
-            # An unknown sending is identified by its count, so no other batch should have the same
-            # count.
+            # An unknown sending is identified by its count, so no other batch should have the same.
             unknown = unknown_batches.unknown_batches(tx, leader.workspace_id)
             avoid = {row.request_count for row in unknown}
             policies = batch_contents.policies(tx, lane_id, alone)
@@ -281,13 +276,13 @@ def _cut_of(
     totals: tuple[int, int, int] | None,
     policies: Mapping[str, Record],
     avoid: Collection[int],
-) -> tuple[Cut | None, Literal["first", "by_prefix", "primers"]]:
+) -> tuple[Cut | None, batch_contents.Selection]:
     """Return the requests of a lane that make the next batch, and how they were selected.
 
     ``totals`` are those of the lane, or `None` if some of its runs have to wait.
     """
     prefixed = any(policy.prefixed for policy in policies.values())
-    if prefixed and (ahead := batch_contents.queued_primers(tx, lane_id, alone)):
+    if prefixed and (ahead := list(batch_contents.queued_of_lane(tx, lane_id, alone, "primers"))):
         # Only one request of each prefix is sent; more requests would delay all the others.
         return plan_cut(ahead, policies, avoid=avoid), "primers"
     # A whole lane usually fits into one batch, so its requests need not be read one by one.
@@ -296,7 +291,7 @@ def _cut_of(
         return cut, "first"
     if prefixed:
         # Requests with the same prefix share a batch.
-        queued = batch_contents.queued_of_lane(tx, lane_id, alone, by_prefix=True)
+        queued = batch_contents.queued_of_lane(tx, lane_id, alone, "by_prefix")
         return plan_cut(queued, policies, avoid=avoid), "by_prefix"
     queued = batch_contents.queued_of_lane(tx, lane_id, alone)
     return plan_cut(queued, policies, avoid=avoid), "first"
@@ -313,8 +308,8 @@ def _cut_that_fits(
     """Return `_cut_of` and the selected row numbers if not all requests fit into the budgets."""
     cut = None
     if any(policy.prefixed for policy in policies.values()):
-        ahead = {seq for seq, _, _ in batch_contents.queued_primers(tx, lane_id, alone)}
-        if ahead:
+        primers = batch_contents.queued_of_lane(tx, lane_id, alone, "primers")
+        if ahead := {seq for seq, _, _ in primers}:
             cut = plan_cut(budget.fitting(ahead), policies, avoid=avoid)
     if cut is None:
         cut = plan_cut(budget.fitting(), policies, avoid=avoid)

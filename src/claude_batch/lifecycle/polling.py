@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -12,14 +11,10 @@ from typing import Any
 import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import (
-    collected_batches,
-    unknown_batches,
-    workspaces,
-)
+from claude_batch.ledger import collected_batches, unknown_batches, workspaces
+from claude_batch.ledger.collected_batches import Check, Gap
 from claude_batch.ledger.store import Leader, Ledger, Record
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
@@ -74,9 +69,8 @@ class Proof(msgspec.Struct, frozen=True):
     @classmethod
     def failed(cls, error: ApiError | Unreachable) -> Proof:
         """Return what an error of the API, or on the way to it, shows."""
-        if isinstance(error, ApiError):
-            return cls(missing=error.fault.status == 404, note=str(error))
-        return cls(note=error.reason)
+        is_missing = isinstance(error, ApiError) and error.fault.status == 404
+        return cls(missing=is_missing, note=str(error))
 
 
 async def prove(
@@ -302,6 +296,15 @@ def gap_since(
     return missing_since(since, planned, now=now, server_now=now, after=after)
 
 
+def gap_of(
+    row: Any, missing: int, client: BatchesClient, settings: LedgerSettings, interval: float
+) -> Gap:
+    """Return what the completed fetch of a batch, or of a candidate, lacked, given by its row."""
+    now, after = client.server_now(), settings.missing_after
+    since = gap_since(row.missing_since, row.missing_seen, now=now, after=after, interval=interval)
+    return Gap(missing=missing, since=since, seen=now, until=since + after)
+
+
 def absence(
     since: float | None,
     planned: float | None,
@@ -340,10 +343,7 @@ class Polling(DriverPart):
     """The checks and cancellations of one workspace's batches."""
 
     async def check_due(self, leader: Leader, now: float) -> list[Record]:
-        """Check every batch that is due; return those that the API did not show.
-
-        Raises `Deposed` if the leader lock was lost.
-        """
+        """Check every batch that is due; return those that the API did not show."""
         with self._ledger.read() as tx:
             # Asked first, because many passes only collect, and the list costs a call.
             if not collected_batches.any_check_due(tx, leader.workspace_id, now):
@@ -399,8 +399,7 @@ class Polling(DriverPart):
         except ApiError as error:
             note = str(error)
             if error.fault.status == 404:
-                # A 404 occurs right after create and after the end; it is final only after a day of
-                # them.
+                # A 404 occurs right after create and after the end; only a day of them is final.
                 missing, lasted = self.absence_of(row, now)
                 found = lasted and await self._from_list(leader, row)
                 if isinstance(found, RemoteBatch):
@@ -449,15 +448,10 @@ class Polling(DriverPart):
     ) -> None:
         """Leave a batch in its state until its next check, with the reason as its note."""
         now = self._ledger.now()
+        wait = self._wait(row, now)
+        check = Check(row.id, BatchState(row.state), now + wait, not_found_since, note)
         with self._ledger.write(leader) as tx:
-            collected_batches.checked(
-                tx,
-                row.id,
-                state=BatchState(row.state),
-                next_check=now + self._wait(row, now),
-                not_found_since=not_found_since,
-                note=note,
-            )
+            collected_batches.note_checks(tx, [check])
 
     def _shows_others(self, leader: Leader, row: Any, listing: Listing) -> bool:
         """Return whether a list that lacks a batch is of its workspace, and can be believed."""
@@ -482,45 +476,31 @@ class Polling(DriverPart):
             return
         now = self._ledger.now()
         reach(CrashPoint.AFTER_CHECK_BEFORE_RECORD)
-        ended: list[BatchEnded] = []
-        going: list[tuple[int, BatchState, float]] = []
+        ends: list[tuple[int, str | None, float]] = []
+        going: list[Check] = []
         for row, remote in answers:
             if remote.processing_status == "ended":
-                ended.append(self._end_of(row, remote, now))
+                counts = remote.counts and msgspec.json.encode(remote.counts).decode()
+                ends.append((row.id, counts, remote.ended or now))
                 continue
             is_canceling = remote.processing_status == "canceling"
             state = BatchState.CANCELING if is_canceling else BatchState.IN_PROGRESS
             wait = row.poll_interval if is_canceling else self._wait(row, now)
-            going.append((row.id, state, now + wait))
+            going.append(Check(row.id, state, now + wait))
         with self._ledger.write(leader) as tx:
             collected_batches.note_checks(tx, going)
-            ends = [
-                (event.batch, json.dumps(event.counts) if event.counts else None, event.ended)
-                for event in ended
-            ]
             collected_batches.mark_ended(tx, ends)
-            if ended:
-                # An ended batch frees room in the API's queue, so sendings that wait for room may
-                # retry.
+            if ends:
+                # An ended batch frees room in the API's queue, for which a sending may wait.
                 workspaces.wait_until(tx, leader.workspace_id, None, None)
         for row, remote in answers:
             # What this program cancels is recorded before the API is asked to.
             is_ours = row.cancel_requested is not None or row.state == BatchState.CANCELING
             if remote.is_canceled and not is_ours:
                 self._reporter.canceled(row)
-        for event in ended:
-            self._reporter.observers.report(event)
-
-    def _end_of(self, row: Any, remote: RemoteBatch, now: float) -> BatchEnded:
-        return BatchEnded(
-            **self._reporter.here,
-            batch=row.id,
-            batch_id=row.remote_id,
-            requests=row.request_count,
-            counts={} if (counts := remote.counts) is None else msgspec.to_builtins(counts),
-            submitted=row.submitted,
-            ended=remote.ended or now,
-        )
+        for row, remote in answers:
+            if remote.processing_status == "ended":
+                self._reporter.ended(row, remote, remote.ended or now)
 
     def _wait(self, row: Any, now: float) -> float:
         if row.cancel_requested is not None:
@@ -529,7 +509,7 @@ class Polling(DriverPart):
         return next_check(age_of(row.submitted, now), row.poll_interval, row.max_poll_interval)
 
     async def cancel_requested(self, leader: Leader) -> None:
-        """Cancel at the API what the user has cancelled. Raises `Deposed`.
+        """Cancel at the API what the user has cancelled.
 
         A batch whose cancellation the API refuses, or does not show, is cancelled again at its next
         check.
@@ -541,21 +521,15 @@ class Polling(DriverPart):
                 remote = await self._client.cancel(row.remote_id)
             except (ApiError, Unreachable) as error:
                 _log.info("batch %s cannot be cancelled: %s", row.remote_id, error)
-                await self._look_after_refusal(leader, row, error)
-                continue
-            reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
-            if remote.processing_status != "ended":
-                remote = msgspec.structs.replace(remote, processing_status="canceling")
+                # Perhaps because it has ended, or is gone.
+                remote = await self._retrieve(leader, row)
+                if remote is None:
+                    continue
+                if remote.processing_status != "ended":
+                    self._check_later(leader, row, str(error))
+                    continue
+            else:
+                reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
+                if remote.processing_status != "ended":
+                    remote = msgspec.structs.replace(remote, processing_status="canceling")
             self._note(leader, [(row, remote)])
-
-    async def _look_after_refusal(
-        self, leader: Leader, row: Any, error: ApiError | Unreachable
-    ) -> None:
-        """Check a batch that could not be cancelled, perhaps because it has ended or is gone."""
-        remote = await self._retrieve(leader, row)
-        if remote is None:
-            return
-        if remote.processing_status == "ended":
-            self._note(leader, [(row, remote)])
-        else:
-            self._check_later(leader, row, str(error))

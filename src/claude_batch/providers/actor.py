@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 import msgspec
 
-from claude_batch.actor.configuration import (
-    CLAUDE_PROVIDERS,
-    ActorConfiguration,
-    checked_schema,
-)
+from claude_batch.actor.configuration import CLAUDE_PROVIDERS, ActorConfiguration
 from claude_batch.actor.loader import ActorLoader
-from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
+from claude_batch.actor.output import (
+    FormatLike,
+    OutputFormat,
+    checked_schema,
+    output_format_of,
+)
 from claude_batch.actor.request import (
     RequestLike,
     Requests,
@@ -46,7 +47,7 @@ from claude_batch.providers.sync_bridge import Closing, check_object, in_worker_
 
 if TYPE_CHECKING:
     from claude_batch.providers.estimation import Estimate, Estimation
-    from claude_batch.providers.progress import ProgressLike
+    from claude_batch.providers.progress_reports import ProgressLike
     from claude_batch.providers.run import Run
 
 
@@ -297,7 +298,7 @@ class Actor(Closing):
             results = _read_all(results, output)
         if not progress:
             return results
-        from claude_batch.providers.progress import counted
+        from claude_batch.providers.progress_reports import counted
 
         return counted(results, requests, progress)
 
@@ -327,7 +328,7 @@ class Actor(Closing):
             results = (result.with_output(output) for result in results)
         if not progress:
             return results
-        from claude_batch.providers.progress import counted_sync
+        from claude_batch.providers.progress_reports import counted_sync
 
         return counted_sync(results, requests, progress)
 
@@ -605,7 +606,7 @@ def _add(estimation: Estimation, request: RequestLike, position: int) -> None:
 
 def _check(progress: ProgressLike) -> None:
     if progress is not None:
-        from claude_batch.providers.progress import check_progress
+        from claude_batch.providers.progress_reports import check_progress
 
         check_progress(progress)
 

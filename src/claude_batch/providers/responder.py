@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -31,12 +32,12 @@ from claude_batch.lifecycle.observers import Carriers
 from claude_batch.lifecycle.pending_call import Alone, CallOptions
 from claude_batch.lifecycle.tool_runner import ConversationSettings, check_blocking, note_asking
 from claude_batch.lifecycle.waiters import CallFuture
-from claude_batch.providers.document_upload import CallDocuments
 from claude_batch.providers.engine_access import EngineAccess, Entered
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner, wait_on_a_loop
 from claude_batch.providers.run_writer import deadline_fault
+from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.encoding import EncodedRequest
 
 Beside: TypeAlias = tuple[OutputFormat[Any] | None, Any]
@@ -60,8 +61,8 @@ class _Common(NamedTuple):
     conversation: ConversationSettings
 
 
-class Responder:
-    """Makes the single calls of one provider. Thread-safe."""
+class ProviderPart:
+    """A part of a provider, with what its calls and its runs need."""
 
     def __init__(
         self,
@@ -70,17 +71,39 @@ class Responder:
         mode_of: ModeOf,
         carriers: Carriers,
         middleware_runner: MiddlewareRunner | None,
+        provider: Closing,
         *,
         drive: bool,
     ) -> None:
+        """``provider`` is the provider itself, which owns its runs."""
         self._engine_access = engine_access
         self._encoders = encoders
         self._mode_of = mode_of
         self._carriers = carriers
         self._middleware_runner = middleware_runner
+        self._provider = provider
         self._drive = drive
-        self._documents = CallDocuments()
-        self._common: dict[int, tuple[ActorConfiguration, _Common]] = {}
+
+
+class Responder(ProviderPart):
+    """Makes the single calls of one provider. Thread-safe."""
+
+    @cached_property
+    def _common(self) -> dict[int, tuple[ActorConfiguration, _Common]]:
+        return {}
+
+    def _in_common(self, actor: ActorConfiguration) -> _Common:
+        """Return what all calls of an actor without settings of their own share, made once."""
+        # By identity, as in `RequestEncoders`.
+        known = self._common.get(id(actor))
+        if known is None or known[0] is not actor:
+            if len(self._common) >= RequestEncoders.KEPT:
+                self._common.clear()
+            common = _Common(
+                self._encoders.of(actor), self._mode_of(actor), conversation_settings_of(actor)
+            )
+            known = self._common[id(actor)] = (actor, common)
+        return known[1]
 
     async def respond(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
@@ -91,15 +114,14 @@ class Responder:
         try:
             asked = await runner.before(actor.name, asked)
             answer = await self.ask(actor, asked, keep, settings).answer_on_loop()
-            with self._acknowledged(answer):
-                response = self._response(answer, asked.context)
-                response = await runner.after(actor.name, answer.key, response, _kept(answer))
-                result = _result_of(actor, asked, response)
-                await runner.finish(actor.name, [result])
         except ActorError as error:
             await runner.finish(actor.name, [_failed(asked, error)])
             raise
-        return result.unwrap()
+        with self._acknowledged(answer):
+            result = await runner.after(actor.name, self._result(answer, asked), _kept(answer))
+            result = result.with_output(output_of(actor, asked))
+            await runner.finish(actor.name, [result])
+            return result.unwrap()
 
     def answered(self, answer: Answer, beside: Beside) -> ActorResponse:
         """Return the response of a call that is done, or raise its error, without middleware."""
@@ -113,7 +135,7 @@ class Responder:
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> ActorResponse:
         """Send one request and wait for its answer on this thread; Ctrl-C withdraws it."""
-        check_blocking(self._in_common(actor)[2].tools)
+        check_blocking(self._in_common(actor).conversation.tools)
         runner = self._middleware_runner
         if runner is None:
             answer = self.ask(actor, asked, keep, settings).answer()
@@ -121,19 +143,28 @@ class Responder:
         try:
             asked = wait_on_a_loop(runner.before(actor.name, asked))
             answer = self.ask(actor, asked, keep, settings).answer()
-            with self._acknowledged(answer):
-                response = self._response(answer, asked.context)
-                after = runner.after(actor.name, answer.key, response, _kept(answer))
-                result = _result_of(actor, asked, wait_on_a_loop(after))
-                runner.finish_sync(actor.name, [result])
         except ActorError as error:
             runner.finish_sync(actor.name, [_failed(asked, error)])
             raise
-        return result.unwrap()
+        with self._acknowledged(answer):
+            after = runner.after(actor.name, self._result(answer, asked), _kept(answer))
+            result = wait_on_a_loop(after).with_output(output_of(actor, asked))
+            runner.finish_sync(actor.name, [result])
+            return result.unwrap()
 
     def _response(self, answer: Answer, context: Any) -> ActorResponse:
         response = response_of(answer, self._engine_access.location)
         return response if context is None else response.with_context(context)
+
+    def _result(self, answer: Answer, asked: ActorRequest) -> ActorResult:
+        try:
+            response = self._response(answer, asked.context)
+        except ActorError as error:
+            return _failed(asked, error)
+        answered, context = response.answered, asked.context
+        return ActorResult(
+            key=asked.key, position=0, response=response, answered=answered, context=context
+        )
 
     @contextlib.contextmanager
     def _acknowledged(self, answer: Answer) -> Generator[None]:
@@ -175,7 +206,7 @@ class Responder:
                 if alone:
                     # No other call of its run could use an uploaded document again.
                     return encoder.encode(asked)
-                return self._documents.encode(
+                return self._engine_access.documents.encode(
                     engine,
                     session,
                     lambda placing: encoder.encode(asked, placing),
@@ -258,19 +289,6 @@ class Responder:
 
         self._engine_access.opening().add_done_callback(ask)
 
-    def _in_common(self, actor: ActorConfiguration) -> _Common:
-        """Return what all calls of an actor without settings of their own share, made once."""
-        # By identity, as in `RequestEncoders`.
-        known = self._common.get(id(actor))
-        if known is None or known[0] is not actor:
-            if len(self._common) >= RequestEncoders.KEPT:
-                self._common.clear()
-            common = _Common(
-                self._encoders.of(actor), self._mode_of(actor), conversation_settings_of(actor)
-            )
-            known = self._common[id(actor)] = (actor, common)
-        return known[1]
-
 
 def conversation_settings_of(actor: ActorConfiguration) -> ConversationSettings:
     """Return how an actor's conversations continue. Raises `ActorConfigurationError`."""
@@ -278,19 +296,6 @@ def conversation_settings_of(actor: ActorConfiguration) -> ConversationSettings:
     if toolset is None:
         return ConversationSettings(judge=actor.judge)
     return ConversationSettings(toolset.remembered, toolset.tools, actor.judge)
-
-
-def _result_of(
-    actor: ActorConfiguration, asked: ActorRequest, response: ActorResponse
-) -> ActorResult:
-    try:
-        response = read_as(response, output_of(actor, asked))
-    except ActorError as error:
-        return _failed(asked, error)
-    answered, context = response.answered, asked.context
-    return ActorResult(
-        key=asked.key, position=0, response=response, answered=answered, context=context
-    )
 
 
 def _failed(asked: ActorRequest, error: ActorError) -> ActorResult:

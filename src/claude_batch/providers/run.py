@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import os
-import time
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import partial
 from types import UnionType
@@ -29,11 +29,10 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.cost_sums import Grouping
 from claude_batch.ledger.deliveries import Delivery, Displaced, Forms, Outstanding
-from claude_batch.ledger.queries import Answer
+from claude_batch.ledger.queries import Answer, Success
 from claude_batch.ledger.retries import Rerun, Retried
 from claude_batch.ledger.store import Transaction
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.notices import RunWatch
 from claude_batch.lifecycle.recovery import Refetched, refetch
 from claude_batch.lifecycle.tool_runner import check_blocking, in_asynchronous_tool, note_asking
 from claude_batch.money.prices import prices_of
@@ -48,15 +47,11 @@ from claude_batch.providers.export import (
     run_summary,
     write_folder,
 )
+from claude_batch.providers.failure_report import FailureReport, failures_in
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner
-from claude_batch.providers.progress import (
-    Progress,
-    ProgressLike,
-    ProgressReader,
-    check_progress,
-    reported,
-)
+from claude_batch.providers.progress import Progress, ProgressReader
+from claude_batch.providers.progress_reports import ProgressLike, check_progress, reported
 from claude_batch.providers.reruns import decide_unknown, parse_only, report_rerun, retry_run
 from claude_batch.providers.result_cursor import (
     PAGE,
@@ -65,7 +60,7 @@ from claude_batch.providers.result_cursor import (
     ResultGroup,
     at_input,
 )
-from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter, rest_after
+from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter
 from claude_batch.providers.run_writer import Beside, keeps_places, warn_of_displaced
 from claude_batch.providers.status import RunStatus, require_run, status_in
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
@@ -200,6 +195,10 @@ class Run(Closing):
         counts = None if status is None else status.counts
         return cost_of(self._engine.ledger, self.id, by, counts)
 
+    def failures(self, status: RunStatus) -> FailureReport:
+        """Return why requests of the run failed, given its current status."""
+        return self._engine.ledger.query(lambda tx: failures_in(tx, status))
+
     async def wait(self, *, progress: ProgressLike = None) -> RunStatus:
         """Wait until every request has its final state.
 
@@ -218,7 +217,7 @@ class Run(Closing):
         """Run `wait` synchronously, with or without a running event loop."""
         check_progress(progress)
         self._check_blocking()
-        [[status]] = step_sync(self._reported(self._finished(), progress))
+        [status] = step_sync(self._reported(self._finished(), progress))
         return status
 
     async def wait_until_sent(self) -> None:
@@ -346,8 +345,7 @@ class Run(Closing):
 
     def _parsed(self, output: OutputFormat[Any] | None, result: ActorResult) -> ActorResult[Any]:
         output = output or self._beside.outputs.get(result.position)
-        result = result if output is None else result.with_output(output)
-        return at_input(result, self._beside.refused)
+        return at_input(result.with_output(output), self._beside.refused)
 
     def _format(self, output_format: FormatLike | None) -> OutputFormat[Any] | None:
         if isinstance(output_format, Mapping):
@@ -360,7 +358,7 @@ class Run(Closing):
         Returns at once; finished requests keep their results. `wait` returns when all have ended. A
         run that has ended stays as it is.
         """
-        await _only(step_async(self._read(self.cancel_sync)))
+        await self._apart(self.cancel_sync)
 
     def cancel_sync(self) -> None:
         """Run `cancel` synchronously, with or without a running event loop."""
@@ -378,7 +376,7 @@ class Run(Closing):
         Held requests that fit now are sent. Requests in progress continue, whatever they may cost.
         Raises ``ValueError`` for an invalid amount.
         """
-        await _only(step_async(self._read(lambda: self.set_budget_sync(usd))))
+        await self._apart(lambda: self.set_budget_sync(usd))
 
     def set_budget_sync(self, usd: Decimal | str | float | None) -> None:
         """Run `set_budget` synchronously, with or without a running event loop."""
@@ -402,7 +400,7 @@ class Run(Closing):
         `ActorConfigurationError` for an invalid ``only``, and with ``missing`` what `refetch`
         raises; nothing is sent then.
         """
-        return await _only(step_async(self._read(lambda: self.retry_failed_sync(only))))
+        return await self._apart(lambda: self.retry_failed_sync(only))
 
     def retry_failed_sync(self, only: Iterable[str] | None = None) -> int:
         """Run `retry_failed` synchronously, with or without a running event loop."""
@@ -431,7 +429,7 @@ class Run(Closing):
         the key, `EngineStoppedError` if the API cannot be reached, and `ActorConfigurationError` if
         the run was submitted to another base URL.
         """
-        return await _only(step_async(self._read(self.refetch_sync)))
+        return await self._apart(self.refetch_sync)
 
     def refetch_sync(self) -> int:
         """Run `refetch` synchronously, with or without a running event loop."""
@@ -458,7 +456,7 @@ class Run(Closing):
 
         Returns how many requests are queued again.
         """
-        return await _only(step_async(self._read(self.resubmit_unknown_sync)))
+        return await self._apart(self.resubmit_unknown_sync)
 
     def resubmit_unknown_sync(self) -> int:
         """Run `resubmit_unknown` synchronously, with or without a running event loop."""
@@ -469,7 +467,7 @@ class Run(Closing):
 
         They end in `SubmissionUnknownError`. Returns their number.
         """
-        return await _only(step_async(self._read(self.give_up_unknown_sync)))
+        return await self._apart(self.give_up_unknown_sync)
 
     def give_up_unknown_sync(self) -> int:
         """Run `give_up_unknown` synchronously, with or without a running event loop."""
@@ -490,7 +488,7 @@ class Run(Closing):
         path that ends so, else ``jsonl``. The file appears when it is complete. Raises ``OSError``,
         and `ActorConfigurationError` for a path that ends like another format, such as ``.xlsx``.
         """
-        return await _only(step_async(self._read(lambda: self.export_sync(path, format))))
+        return await self._apart(lambda: self.export_sync(path, format))
 
     def export_sync(self, path: str | os.PathLike[str], format: Format | None = None) -> int:
         """Run `export` synchronously, with or without a running event loop."""
@@ -506,6 +504,14 @@ class Run(Closing):
         return rows_of(
             self._engine.ledger, self.id, lambda at: self._beside.outputs.get(at) or self.output
         )
+
+    def answers(self, start: int = 0) -> Iterator[Answer]:
+        """Yield the requests in order, undecoded as in the ledger, from this position on."""
+        return queries.answers_by_position(self._engine.ledger, self.id, start=start)
+
+    def outputs(self, start: int = 0) -> Iterator[Answer | Success]:
+        """Yield the same requests for an output file, which takes half the time."""
+        return queries.outputs_by_position(self._engine.ledger, self.id, start=start)
 
     def set_results_dir(self, folder: str | os.PathLike[str]) -> None:
         """Have `wait` and `results` write one file per result to a folder, in any process.
@@ -565,17 +571,18 @@ class Run(Closing):
         if self._row.tools and in_asynchronous_tool() and self._waiter.unfinished():
             check_blocking(self._engine.workbench.tools_of(self.id, self._row.tools))
 
-    # What waits, written once for both kinds of callers ---------------------------------------
+    async def _apart(self, work: Callable[[], _T]) -> _T:
+        """Do work that may block on a thread of the engine."""
+        return await asyncio.wrap_future(self._engine.read(work))
 
-    def _read(self, work: Any) -> Generator[Pause | Any, Any, None]:
-        yield [(yield Pause(self._engine.read(work)))]
+    # What waits, written once for both kinds of callers ---------------------------------------
 
     def _finished(self) -> Generator[Pause | Any, Any, None]:
         """Yield the status once every request has its final state."""
         yield from self._until_settled()
         yield from self._waiter.until_final()
         yield from self._files()
-        yield from self._read(self.status)
+        yield (yield Pause(self._engine.read(self.status)))
 
     def _reported(
         self, work: Generator[Pause | Any, Any, None], progress: ProgressLike
@@ -627,7 +634,7 @@ class Run(Closing):
         """Yield None once the API has every batch of the run that its queue admits."""
         yield from self._until_settled()
         yield from self._waiter.until_sent()
-        yield [None]
+        yield None
 
     def _until_settled(self) -> Generator[Pause | Any, Any, None]:
         """Wait for a cancellation that was in progress at resubmission, then retry its requests.
@@ -635,69 +642,59 @@ class Run(Closing):
         Usually there is none.
         """
         note_asking()
-        cancelled_at: float | None = None
-        while self._cancelling:
-            version = self._engine.version
-            self._engine.check()
-            if (yield Pause(self._engine.read(self._take_up))):
-                return
-            yield Pause(self._engine_access.opening())
-            cancelled_at = yield from self._waiter.check_patience(cancelled_at)
-            yield Pause(self._engine.change_after(version), self._waiter.patience(cancelled_at))
+        if self._cancelling:
+            yield from self._waiter.begin().until(self._is_cancelling, lambda found: not found)
+            yield Pause(self._engine.read(self._take_up))
 
-    def _take_up(self) -> bool:
-        """Continue a run whose cancellation has ended; return False while it has not."""
+    def _is_cancelling(self) -> bool:
         with self._engine.ledger.read() as tx:
             cancelled = queries.run_row(tx, self.id).cancelled is not None
-            if cancelled and queries.unfinished(tx, self.id):
-                return False
-        # If not cancelled, another process has continued the run already.
+            return cancelled and queries.unfinished(tx, self.id) > 0
+
+    def _take_up(self) -> None:
+        """Continue a run whose cancellation has ended, unless another process has done that."""
+        ledger = self._engine.ledger
+        with ledger.read() as tx:
+            cancelled = queries.run_row(tx, self.id).cancelled is not None
         if cancelled:
-            with self._engine.ledger.write() as tx:
-                again = retries.rerun(tx, self.id, self._engine.ledger.now())
+            with ledger.write() as tx:
+                again = retries.rerun(tx, self.id, ledger.now())
             report_rerun(self.id, again)
             self._stamp = again.stamp
             self._ask_again(sum(again.queued.values()))
         self._cancelling = False
-        return True
 
     def _pages(self, ordered: bool) -> Generator[Pause | list[ActorResult], Any, None]:
         yield from self._until_settled()
-        cancelled_at: float | None = None
-        ledger, total = self._engine.ledger, self._row.request_count
-        cursor = ResultCursor(ledger, self.id, total, self._result, ordered=ordered)
-        watch = RunWatch(self.id)
+        total = self._row.request_count
+        cursor = ResultCursor(self._engine.ledger, self.id, total, self._result, ordered=ordered)
+        wait = self._waiter.begin()
         while True:
-            version = self._engine.version
-            self._engine.check()
-            begun = time.monotonic()
-            page, left = yield Pause(self._engine.look(cursor.read))
-            looked = time.monotonic() - begun
-            if page:
-                yield page
-                continue
-            if not left:
-                yield from self._files()
-                return
-            yield Pause(self._engine_access.opening())
+            page: list[ActorResult] = []
             held: BudgetExceededError | None = None
-            patience = LONGEST_REST
             try:
-                cancelled_at = yield from self._waiter.check_patience(cancelled_at)
-                patience = self._waiter.patience(cancelled_at)
+                page, _ = yield from wait.until(
+                    cursor.read, lambda found: bool(found[0]) or not found[1]
+                )
             except BudgetExceededError as error:
                 held = error
-            given = False
-            while held is not None:
-                page = yield Pause(self._engine.look(partial(cursor.read_held, held)))
-                if not page:
-                    break
-                given = True
+            if page:
                 yield page
-            if not given:
-                # With a thousand small batches, every batch is a change.
-                yield rest_after(looked)
-                yield Pause(self._engine.run_change_after(watch, version), patience)
+            elif held is None:
+                yield from self._files()
+                return
+            elif not (yield from self._withheld(cursor, held)):
+                yield from wait.rest(LONGEST_REST)
+
+    def _withheld(
+        self, cursor: ResultCursor, held: BudgetExceededError
+    ) -> Generator[Pause | list[ActorResult], Any, bool]:
+        """Yield what a budget holds as failed results; return whether there is anything."""
+        found = False
+        while page := (yield Pause(self._engine.look(partial(cursor.read_held, held)))):
+            found = True
+            yield page
+        return found
 
     def _result(self, answer: Answer) -> ActorResult:
         if (answer.finished or 0) <= self._stamp:
@@ -733,8 +730,8 @@ class Run(Closing):
             yield from runner.after_all_sync(self._row.actor, page, self._kept, read)
 
 
-async def _only(items: AsyncIterator[list[_T]]) -> _T:
-    [[item]] = [each async for each in items]
+async def _only(items: AsyncIterator[_T]) -> _T:
+    [item] = [each async for each in items]
     return item
 
 

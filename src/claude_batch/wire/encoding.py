@@ -515,6 +515,10 @@ def encode_params(
         raise InvalidRequestError("`messages` is missing or empty; give a prompt or messages")
     if batch:
         check_batch_rules(merged)
+    elif merged.get("stream"):
+        raise InvalidRequestError(
+            "`stream: true` is not supported, because an actor returns whole answers; remove it"
+        )
     version = api_version or API_VERSION
     for name in SAMPLING_PARAMETERS:
         if name not in merged:

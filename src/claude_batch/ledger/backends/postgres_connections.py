@@ -217,6 +217,12 @@ class PostgresConnections:
         )
 
     @contextmanager
+    def reading(self) -> Generator[Connection]:
+        """Begin a read transaction."""
+        with self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
     def leasing(self) -> Generator[Connection]:
         """Begin a write transaction that notifies no other process."""
         with self.engine.connect() as plain:
@@ -388,15 +394,16 @@ class CommitNotices:
         return driver
 
     def changed(self) -> bool:
-        """Return True if a process may have committed since the last call."""
+        """Return True if a process may have committed since the last call. Raises `LedgerError`."""
         now = time.monotonic()
         try:
-            connection = self._connection or self._connect()
-            notices = list(connection.notifies(timeout=0))
-            if now - self._asked > _PROOFS_APART:
-                connection.execute(f"NOTIFY {self._own_channel}")
-                self._asked = now
-        except self._connections.faults:
+            with self._connections.translating("read"):
+                connection = self._connection or self._connect()
+                notices = list(connection.notifies(timeout=0))
+                if now - self._asked > _PROOFS_APART:
+                    connection.execute(f"NOTIFY {self._own_channel}")
+                    self._asked = now
+        except LedgerError:
             self.close()  # the next call connects again
             raise
         if any(notice.channel == self._own_channel for notice in notices):
