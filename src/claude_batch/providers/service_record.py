@@ -328,7 +328,7 @@ class Recording:
         """Whether a POST had no readable answer, so that it may have created a batch."""
 
     async def make(self) -> None:
-        """Make all calls. Raises `CallFailed`, `Unreachable`, `CredentialFault`, `TimeoutError`.
+        """Make all calls. Raises `CallFailed`, `Unreachable`, `TimeoutError`.
 
         Batches that have not ended in time, or could not be deleted, stay in ``batches``.
         """
