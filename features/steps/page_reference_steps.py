@@ -28,10 +28,10 @@ from claude_batch.cli.app import group
 from claude_batch.core import errors
 from claude_batch.core import events as event_module
 from claude_batch.core.events import Event
+from claude_batch.core.files import MOST_BYTES
 from claude_batch.core.limited import MOST_MEMORY
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
-from claude_batch.core.small_files import MOST_BYTES
 from claude_batch.dashboard import SHORTEST_TOKEN
 from claude_batch.gateway import LARGEST_BODIES, LARGEST_BODY
 from claude_batch.gateway.asgi import PATIENCE, SLOWEST

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -188,13 +188,6 @@ class _Fetched(msgspec.Struct):
         return self.error.fault if isinstance(self.error, ApiError) else None
 
 
-class _Lacking(NamedTuple):
-    """What the results of a batch lack, as far as known, and in words."""
-
-    gap: Gap | None
-    words: str
-
-
 def _is_small(row: Any) -> bool:
     """Return whether a batch is collected together with others."""
     return row.request_count <= SMALL_REQUESTS
@@ -232,7 +225,7 @@ class Collection(DriverPart):
         """Fetch the results of an ended batch, given by its row; judge its requests if complete.
 
         An aborted fetch keeps what it stored, and is repeated later. ``is_stored``: the results
-        were fetched already. Raises `Deposed`.
+        were fetched already.
         """
         if row.adopted == "assumed" and not await self._is_ours(leader, row):
             return
@@ -250,26 +243,25 @@ class Collection(DriverPart):
         batch_ids: Sequence[int],
         *,
         collected: Callable[[], object],
-        stopping: Callable[[], bool],
     ) -> bool:
         """Do what `collect` does for several batches; the small ones are collected together.
 
         ``collected`` is called whenever results may have been given to their requests. No further
-        batch is begun once ``stopping`` returns true. Returns whether another process still fetches
-        one of them. Raises `Deposed`.
+        batch is begun once the driver is to end. Returns whether another process still fetches one
+        of them.
         """
         with self._ledger.read() as tx:
             rows = batch_contents.some_batches(tx, batch_ids)
         small = [row for row in rows if _is_small(row) and row.adopted != "assumed"]
         alone: list[Any] = rows
         if len(small) >= MANY:
-            left = await self._collect_small(leader, small, collected, stopping)
+            left = await self._collect_small(leader, small, collected)
             done = {row.id for row in small} - left
             alone = [row for row in rows if row.id not in done]
         self._offer(leader, alone[1:])
         elsewhere = False
         for row in alone:
-            if stopping():
+            if self._stopping():
                 break
             by = self._ledger.fetches.withdraw(row.id) if _may_be_shared(row) else "driver"
             if by == "other":
@@ -320,7 +312,6 @@ class Collection(DriverPart):
         leader: Leader,
         rows: Sequence[Any],
         collected: Callable[[], object],
-        stopping: Callable[[], bool],
     ) -> set[int]:
         """Collect small batches, several in one transaction.
 
@@ -337,7 +328,7 @@ class Collection(DriverPart):
         async def fetch_some() -> None:
             nonlocal fetching
             try:
-                while waiting and not stopping():
+                while waiting and not self._stopping():
                     one = await self._fetch_small(leader, waiting.popleft())
                     if one.is_too_large:
                         too_large.add(one.row.id)
@@ -404,8 +395,7 @@ class Collection(DriverPart):
         await self._count_again(leader, fetched)
         with self._ledger.read() as tx:
             stored = stored_results.stored_counts_of(tx, ids)
-            # Requests that were sent again and answered have left the batch; nobody waits for these
-            # results.
+            # Nobody waits for results of requests that were sent again, answered, and have left.
             owed = {
                 each.row.id: collected_batches.without_result(tx, each.row.id)
                 for each in fetched
@@ -427,7 +417,7 @@ class Collection(DriverPart):
             if isinstance(judged, Complete):
                 complete.append((each.row, judged))
             else:
-                self._fetch_again(leader, each, judged)
+                self._fetch_again(leader, each, *judged)
         if not complete:
             return
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
@@ -466,27 +456,24 @@ class Collection(DriverPart):
 
     def _complete(
         self, fetched: _Fetched, stored: Stored, owed: int, *, is_doubted: bool
-    ) -> Complete | _Lacking:
-        """Return how to finish a batch, or what its results still lack.
+    ) -> Complete | tuple[Gap | None, str]:
+        """Return how to finish a batch, or what its results still lack, also in words.
 
         ``owed``: number of requests that wait for a result of it. ``is_doubted``: it may be a
         stranger's batch, whose counts say nothing about these requests.
         """
-        row = fetched.row
-        gaps = row.request_count - stored.total
-        counted = 0 if fetched.counts is None else fetched.counts.succeeded
-        short = stored.lacks(counted, row.request_count)
-        contradicted = stored.hides_success(counted, row.request_count)
-        may_be_billed = is_doubted or missing_may_be_billed(
-            stored, fetched.counts, row.request_count
-        )
+        row, counts, members = fetched.row, fetched.counts, fetched.row.request_count
+        counted = 0 if counts is None else counts.succeeded
+        gaps, short = members - stored.total, stored.lacks(counted, members)
+        missing = max(gaps, short)
+        contradicted = stored.hides_success(counted, members)
+        may_be_billed = is_doubted or missing_may_be_billed(stored, counts, members)
         complete = Complete(row.id, stored, may_be_billed, contradicted)
-        if max(gaps, short) <= 0 or self._is_gone(fetched):
+        if missing <= 0 or self._is_gone(fetched):
             return complete
         gap: Gap | None = None
         if fetched.is_whole:
-            missing, longest = max(gaps, short), row.max_poll_interval
-            gap = gap_of(row, missing, self._client, self._settings, longest)
+            gap = gap_of(row, missing, self._client, self._settings, row.max_poll_interval)
             # What may have been billed is waited for until the end of `missing_after`.
             waits = may_be_billed and (owed > 0 or contradicted)
             if row.fetches + 1 >= COMPLETE_FETCHES and (not waits or gap.seen >= gap.until):
@@ -494,10 +481,10 @@ class Collection(DriverPart):
         if fetched.error is not None:
             words = str(fetched.error)
         elif gaps > 0:
-            words = f"{gaps} of {row.request_count} results were not in the stream"
+            words = f"{gaps} of {members} results were not in the stream"
         else:
             words = f"{short} of {counted} successes were not in the stream"
-        return _Lacking(gap, words)
+        return gap, words
 
     def _is_gone(self, fetched: _Fetched) -> bool:
         """Return whether the API has the batch, or its results, no longer."""
@@ -506,7 +493,7 @@ class Collection(DriverPart):
             return fetched.is_gone
         return is_past_keeping(self._client, fetched.row, self._ledger.now())
 
-    def _fetch_again(self, leader: Leader, fetched: _Fetched, lacking: _Lacking) -> None:
+    def _fetch_again(self, leader: Leader, fetched: _Fetched, gap: Gap | None, words: str) -> None:
         """Plan another fetch of a batch; finish the requests whose success is stored."""
         row, now = fetched.row, self._ledger.now()
         if fetched.is_whole:
@@ -514,18 +501,18 @@ class Collection(DriverPart):
         else:
             self._failures[row.id] += 1
         asked = None if fetched.fault is None else fetched.fault.retry_after
-        wait = fetch_wait(row, lacking.gap, self._failures[row.id], asked)
+        wait = fetch_wait(row, gap, self._failures[row.id], asked)
         with self._ledger.write(leader) as tx:
             collected_batches.note_fetch(
                 tx,
                 row.id,
-                gap=lacking.gap,
+                gap=gap,
                 next_check=now + wait,
-                note=lacking.words,
+                note=words,
                 not_found_since=fetched.not_found_since,
             )
             given = collected_batches.give_successes(tx, row.id)
-        _log.info("batch %s: %s; fetched again", row.remote_id, lacking.words)
+        _log.info("batch %s: %s; fetched again", row.remote_id, words)
         if given:
             self._reporter.given(row)
 
@@ -575,8 +562,7 @@ class Collection(DriverPart):
             self._ledger, self._client, row.remote_id, row.request_count, assumed=row.id
         )
         with self._ledger.write(leader) as tx:
-            # A stored line proves it as well. Its request may be answered, and then no further line
-            # of it is proof.
+            # A stored line proves it as well; once its request is answered, no further line does.
             if proof.owner == row.id or stored_results.stored_counts(tx, row.id).total > 0:
                 unknown_batches.confirm(tx, row.id)
                 return True
@@ -687,32 +673,31 @@ class Collection(DriverPart):
             )
             if line.error is not None and (retry_on or self._functions.classify is not None):
                 faults.append((line.error, len(new) - 1))
-        if retry_on and faults:
-            self._apply_retry_on(new, faults, retry_on)
-        if self._functions.classify is not None:
-            await self._classify(new, faults)
+        if faults:
+            await self._decide_on(faults, new, retry_on)
         return new, strange
 
-    def _apply_retry_on(
+    async def _decide_on(
         self,
-        new: list[NewResult],
         faults: list[tuple[LineError, int]],
+        new: list[NewResult],
         retry_on: Mapping[str, str],
     ) -> None:
-        """Retry the types of errors that the requests' runs want retried."""
-        with self._ledger.read() as tx:
-            run_of = batch_contents.runs_of(tx, [new[place].request_seq for _, place in faults])
-        for error, place in faults:
-            wanted = retry_on.get(run_of[new[place].request_seq])
-            asks = with_retry_on(Disposition(new[place].disposition), error.type, wanted)
-            new[place] = new[place]._replace(disposition=asks)
+        """Let the ``retry_on`` of runs, then the user's function, decide what errors mean.
 
-    async def _classify(self, new: list[NewResult], faults: list[tuple[LineError, int]]) -> None:
-        """Let the user's function decide what errors mean, each kind of error once."""
+        Each error is given with the place of its result in ``new``.
+        """
+        run_of: Mapping[int, str] = {}
+        if retry_on:
+            with self._ledger.read() as tx:
+                run_of = batch_contents.runs_of(tx, [new[place].request_seq for _, place in faults])
+        # The function is asked about each kind of error once.
         known: dict[tuple[str, ...], Disposition] = {}
         for error, place in faults:
+            wanted = retry_on.get(run_of.get(new[place].request_seq, ""))
+            asks = with_retry_on(Disposition(new[place].disposition), error.type, wanted)
             # An error has no other disposition.
-            default = cast("Classification", str(new[place].disposition))
+            default = cast("Classification", str(asks))
             kind = (error.type, error.message, repr(error.details), default)
             if kind not in known:
                 fault = RequestFault(error.type, error.message, error.details, None, default)

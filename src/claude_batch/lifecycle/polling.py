@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -12,7 +11,6 @@ from typing import Any
 import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collected_batches, unknown_batches, workspaces
@@ -345,10 +343,7 @@ class Polling(DriverPart):
     """The checks and cancellations of one workspace's batches."""
 
     async def check_due(self, leader: Leader, now: float) -> list[Record]:
-        """Check every batch that is due; return those that the API did not show.
-
-        Raises `Deposed` if the leader lock was lost.
-        """
+        """Check every batch that is due; return those that the API did not show."""
         with self._ledger.read() as tx:
             # Asked first, because many passes only collect, and the list costs a call.
             if not collected_batches.any_check_due(tx, leader.workspace_id, now):
@@ -404,8 +399,7 @@ class Polling(DriverPart):
         except ApiError as error:
             note = str(error)
             if error.fault.status == 404:
-                # A 404 occurs right after create and after the end; it is final only after a day of
-                # them.
+                # A 404 occurs right after create and after the end; only a day of them is final.
                 missing, lasted = self.absence_of(row, now)
                 found = lasted and await self._from_list(leader, row)
                 if isinstance(found, RemoteBatch):
@@ -482,11 +476,12 @@ class Polling(DriverPart):
             return
         now = self._ledger.now()
         reach(CrashPoint.AFTER_CHECK_BEFORE_RECORD)
-        ended: list[BatchEnded] = []
+        ends: list[tuple[int, str | None, float]] = []
         going: list[Check] = []
         for row, remote in answers:
             if remote.processing_status == "ended":
-                ended.append(self._end_of(row, remote, now))
+                counts = remote.counts and msgspec.json.encode(remote.counts).decode()
+                ends.append((row.id, counts, remote.ended or now))
                 continue
             is_canceling = remote.processing_status == "canceling"
             state = BatchState.CANCELING if is_canceling else BatchState.IN_PROGRESS
@@ -494,33 +489,18 @@ class Polling(DriverPart):
             going.append(Check(row.id, state, now + wait))
         with self._ledger.write(leader) as tx:
             collected_batches.note_checks(tx, going)
-            ends = [
-                (event.batch, json.dumps(event.counts) if event.counts else None, event.ended)
-                for event in ended
-            ]
             collected_batches.mark_ended(tx, ends)
-            if ended:
-                # An ended batch frees room in the API's queue, so sendings that wait for room may
-                # retry.
+            if ends:
+                # An ended batch frees room in the API's queue, for which a sending may wait.
                 workspaces.wait_until(tx, leader.workspace_id, None, None)
         for row, remote in answers:
             # What this program cancels is recorded before the API is asked to.
             is_ours = row.cancel_requested is not None or row.state == BatchState.CANCELING
             if remote.is_canceled and not is_ours:
                 self._reporter.canceled(row)
-        for event in ended:
-            self._reporter.observers.report(event)
-
-    def _end_of(self, row: Any, remote: RemoteBatch, now: float) -> BatchEnded:
-        return BatchEnded(
-            **self._reporter.here,
-            batch=row.id,
-            batch_id=row.remote_id,
-            requests=row.request_count,
-            counts={} if (counts := remote.counts) is None else msgspec.to_builtins(counts),
-            submitted=row.submitted,
-            ended=remote.ended or now,
-        )
+        for row, remote in answers:
+            if remote.processing_status == "ended":
+                self._reporter.ended(row, remote, remote.ended or now)
 
     def _wait(self, row: Any, now: float) -> float:
         if row.cancel_requested is not None:
@@ -529,7 +509,7 @@ class Polling(DriverPart):
         return next_check(age_of(row.submitted, now), row.poll_interval, row.max_poll_interval)
 
     async def cancel_requested(self, leader: Leader) -> None:
-        """Cancel at the API what the user has cancelled. Raises `Deposed`.
+        """Cancel at the API what the user has cancelled.
 
         A batch whose cancellation the API refuses, or does not show, is cancelled again at its next
         check.

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.events import UnknownDecided, UnknownOutcome
+from claude_batch.core.events import UnknownOutcome
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import batch_contents, unknown_batches
 from claude_batch.ledger.store import Leader, Record, Transaction
@@ -46,18 +46,14 @@ COMPLETE_FETCHES = 3
 
 They must also span ``missing_after``."""
 
+# The ends of an unknown batch's note, while the list is no evidence.
 _NOT_SHOWN = (
     "; the API's list shows none of the batches that it had before, so it may be another "
     "workspace's, or they were deleted"
 )
-"""The end of an unknown batch's note, while the list is no evidence."""
-
 _OLDER_SHOWN = (
     "; the API's list shows older batches although it had none, so it may be another workspace's"
 )
-"""The same for a sending before which the list was empty."""
-
-# The same for a list of another workspace, and for one that may hide a batch.
 _OTHERS_SHOWN = "; the API answered with the list of another workspace"
 _UNREADABLE = "; an entry of the API's list cannot be read, and may be this batch"
 _DOUBTS = (_NOT_SHOWN, _OLDER_SHOWN, _OTHERS_SHOWN, _UNREADABLE)
@@ -117,10 +113,7 @@ class Reconciliation(DriverPart):
     """The resolver of one workspace's unknown sendings."""
 
     async def reconcile(self, leader: Leader, now: float) -> bool:
-        """Check every unknown batch that is due; return whether one was decided.
-
-        Raises `Deposed` if the leader lock was lost.
-        """
+        """Check every unknown batch that is due; return whether one was decided."""
         with self._ledger.read() as tx:
             rows = unknown_batches.unknown_batches(tx, leader.workspace_id)
         if not any(is_due(row.next_check or 0.0, row.max_poll_interval, now) for row in rows):
@@ -296,7 +289,7 @@ class Reconciliation(DriverPart):
             if unknown_batches.rivals(tx, row.id):
                 return False
             self._adopt(tx, row.id, remote, "assumed")
-        self._report(row.id, row.request_count, "assumed", remote.id)
+        self._reporter.decided(row.id, row.request_count, "assumed", remote.id)
         return True
 
     def _adopt(self, tx: Transaction, batch_id: int, remote: RemoteBatch, how: str) -> None:
@@ -327,7 +320,7 @@ class Reconciliation(DriverPart):
         reach(CrashPoint.AFTER_ADOPT)
         if ours:
             count = row.request_count if remote.counts is None else remote.counts.total
-            self._report(owner, count, "found", remote.id)
+            self._reporter.decided(owner, count, "found", remote.id)
         return ours
 
     def _note_unproved(
@@ -402,7 +395,7 @@ class Reconciliation(DriverPart):
                 silent = unknown_batches.disprove(tx, batch_id, note=note)
                 if silent >= SILENT_SENDINGS:
                     self._too_silent(tx, leader, batch_id, silent)
-        self._report(batch_id, count, outcome)
+        self._reporter.decided(batch_id, count, outcome)
         return True
 
     def _outcome(self, tx: Transaction, row: Record, now: float) -> UnknownOutcome | None:
@@ -411,19 +404,6 @@ class Reconciliation(DriverPart):
         states = [CandidateState(each.state) for each in found]
         outcome = decide(states, settled=row.settled is not None)
         return "resubmitted" if outcome is None and self._is_overdue(row, now) else outcome
-
-    def _report(
-        self, batch: int, requests: int, outcome: UnknownOutcome, batch_id: str | None = None
-    ) -> None:
-        self._reporter.observers.report(
-            UnknownDecided(
-                **self._reporter.here,
-                batch=batch,
-                requests=requests,
-                outcome=outcome,
-                batch_id=batch_id,
-            )
-        )
 
     def _too_silent(self, tx: Transaction, leader: Leader, batch_id: int, silent: int) -> None:
         now = self._ledger.now()

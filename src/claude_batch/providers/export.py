@@ -23,7 +23,7 @@ import msgspec
 
 from claude_batch.actor.output import OutputFormat
 from claude_batch.actor.response import ActorResponse, time_of
-from claude_batch.core import temporary_files
+from claude_batch.core import files
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, ActorError, AnswerError, error_type
 from claude_batch.core.quantities import NANO, count_of
@@ -305,7 +305,7 @@ def probe(target: Path) -> None:
     """
     with suppress(FileNotFoundError):
         target.lstat()  # the temporary file's name may be shorter
-    descriptor, path = temporary_files.create_beside(target)
+    descriptor, path = files.create_beside(target)
     os.close(descriptor)
     path.unlink()
     os.close(os.open(target.parent, os.O_RDONLY))
@@ -323,7 +323,7 @@ def replacing(output: str) -> Generator[IO[bytes]]:
     A link stays a link: its target is replaced. A file keeps its mode.
     """
     path = Path(os.path.realpath(output))
-    with temporary_files.replacing(path, mode=_mode_for(path), sweep=True) as stream:
+    with files.replacing(path, mode=_mode_for(path), sweep=True) as stream:
         yield stream
 
 
@@ -392,7 +392,7 @@ def write_folder(
     mode = _mode_for(last)
     last.unlink(missing_ok=True)
     raw_lines = root / "raw" / "results.jsonl"
-    with temporary_files.replacing(raw_lines, mode=_mode_for(raw_lines), sweep=True) as raw:
+    with files.replacing(raw_lines, mode=_mode_for(raw_lines), sweep=True) as raw:
         for answer in answers:
             _write(root / _name(answer), pretty(_parsed_line(answer, output)))
             written += 1
@@ -401,7 +401,7 @@ def write_folder(
     # One sync for all files: a flush for each would take longer than the writing.
     os.sync()
     if summary is not None:
-        with temporary_files.replacing(last, mode=mode, sweep=True) as stream:
+        with files.replacing(last, mode=mode, sweep=True) as stream:
             stream.write(pretty(msgspec.json.encode(summary)))
     with os.scandir(root) as entries:
         others = sum(_RESULT.fullmatch(entry.name) is not None for entry in entries) - written
@@ -473,7 +473,7 @@ def _safe(key: str) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with temporary_files.replacing(path, mode=_mode_for(path), durable=False) as stream:
+    with files.replacing(path, mode=_mode_for(path), durable=False) as stream:
         stream.write(content)
 
 

@@ -19,8 +19,7 @@ from claude_batch.lifecycle.api_sessions import (
     trouble_of,
 )
 from claude_batch.lifecycle.budget_holds import held_error, held_of
-from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.notices import RunWatch
+from claude_batch.lifecycle.engine import Engine, RunWatch
 from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.status import at_limit
 from claude_batch.providers.sync_bridge import Pause

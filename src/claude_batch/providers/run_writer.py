@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,6 @@ from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.tool_runner import ConversationSettings, Workbench
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.export import is_special
-from claude_batch.providers.middleware_runner import Refusal
 from claude_batch.providers.preflight import Preflight
 from claude_batch.providers.reruns import report_kept, report_rerun
 from claude_batch.wire.bounds import Unbounded
@@ -323,15 +323,13 @@ class RunWriter:
         else:
             self._contexts.append((self._count, encoded))
 
-    def refuse(self, refusal: Refusal) -> None:
-        """Store the failed result of a request whose middleware fails, or raise the error."""
-        error, context = refusal
+    def refuse(self, result: ActorResult) -> None:
+        """Keep the failed result of a request whose middleware fails, or raise its error."""
         if self._refused is None:
-            raise error
-        self.beside.refused.append(self._count)
-        self._refused.append(
-            ActorResult(key=error.key, position=self.position, error=error, context=context)
-        )
+            result.unwrap()
+        else:
+            self._refused.append(replace(result, position=self.position))
+            self.beside.refused.append(self._count)
 
     def _most_cost(self, encoded: EncodedRequest, key: str | None) -> int | None:
         """Return what a budget reserves for a request, or None without a budget."""

@@ -3,12 +3,9 @@
 Nothing runs in the background. Due work is processed when a call needs the state, in the order in
 which it fell due. So a test sees the same history however often it polls.
 
-A request ends by validation, by a directive in its prompt, or by the fault plan. Directives may
-stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, with OUTCOME `errored`, `errored:TYPE`
-(also `download_timeout` and `download_failed`), `expired`, `canceled` or `refused`. With `:once` at
-the end, they apply only the first time that equal params are processed. Directives about turns are
-in `.answers`. An ending is stored only if it is not the ordinary success, so a large batch of
-ordinary requests needs little memory.
+A request ends by validation, by a directive anywhere in its params (docs/how-to/sandbox.md), or by
+the fault plan. Directives about turns are in `.answers`. An ending is stored only if it is not the
+ordinary success, so a large batch of ordinary requests needs little memory.
 
 A file belongs to a workspace. Its content is kept after deletion, for batches that were processed
 before. Before API version 2026-10-21, the endpoints and `file` sources need a beta.
@@ -19,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import logging
 import re
 import time
 import uuid
@@ -32,13 +28,12 @@ from typing import Any, cast
 import msgspec
 
 from .answers import Answer, answer, is_turn_directive, refusal, respond, turn
-from .api_errors import ApiError, error_named, failure
+from .api_errors import ApiError, as_api_error, error_named
 from .fault_plan import PLANNED_OUTCOMES, FaultPlan
 from .sandbox_settings import Responder, SandboxSettings
-from .token_usage import CACHE_MARK, CacheUse, PromptCache, Usage, params_sha256
+from .token_usage import CACHE_MARK, NO_CACHE, CacheUse, PromptCache, Usage, params_sha256
 from .validation import (
     FILES_VERSION,
-    TOO_DEEP,
     VERSIONS,
     CallContext,
     Entry,
@@ -185,16 +180,18 @@ _DIRECTIVE = re.compile(rb"\[\[sandbox:([a-z_:0-9]+)\]\]")
 
 @dataclass(slots=True)
 class Ending:
-    """The outcome of a request, unless it is the success with its default answer."""
+    """How a request ends."""
 
     outcome: str
     """`succeeded`, `errored`, `canceled` or `expired`."""
     error: ApiError | None = None
     answer: Answer | None = None
     """The answer, if it is not the default answer of the params."""
-    cache: CacheUse | None = None
+    cache: CacheUse = NO_CACHE
 
 
+SUCCEEDED = Ending("succeeded")
+"""The success with the default answer, which is not stored."""
 CANCELED = Ending("canceled")
 EXPIRED = Ending("expired")
 
@@ -226,48 +223,44 @@ class Endings:
 
     def decide(
         self, raw: bytes, custom_id: str | None, context: CallContext, workspace: str, now: float
-    ) -> Ending | None:
-        """Return the ending of one request, or `None` for a plain success. Counts as processing."""
+    ) -> Ending:
+        """Return the ending of one request. Counts as processing."""
         try:
-            ending = self._requested(raw, custom_id)
-            if ending is not None and ending.outcome != "succeeded":
-                # A live message cannot expire or be canceled: it is answered.
-                if ending.outcome == "errored" or context.batch:
-                    return ending
-                ending = None
+            wanted = self._requested(raw, custom_id)
+            # A live message cannot expire or be canceled: it is answered.
+            if wanted.outcome == "errored" or (wanted.outcome != "succeeded" and context.batch):
+                return wanted
             request = check_params(raw, context)
             if FILE_MARK in raw:
                 self.files.put_into(request, workspace, context)
-            if ending is None and self.responder is not None:
+            made = wanted.answer
+            if made is None and self.responder is not None:
                 made = respond(self.responder, raw, request.params)
-                ending = None if made is None else Ending("succeeded", answer=made)
-            if ending is None and (self.uses_tools or DIRECTIVE_MARK in raw):
+            if made is None and (self.uses_tools or DIRECTIVE_MARK in raw):
                 made = turn(raw, request, self.seed, uses_tools=self.uses_tools)
-                ending = None if made is None else Ending("succeeded", answer=made)
-            cache = None
+            cache = NO_CACHE
             if CACHE_MARK in raw:
                 cache = self.cache.use(workspace, decoded(msgspec.json.decode, raw), now)
         except ApiError as error:
             return Ending("errored", error=error)
-        if cache is None:
-            return ending
-        ending = ending or Ending("succeeded")
-        ending.cache = cache
-        return ending
+        if made is None and cache is NO_CACHE:
+            return SUCCEEDED
+        return Ending("succeeded", answer=made, cache=cache)
 
-    def _requested(self, raw: bytes, custom_id: str | None) -> Ending | None:
-        directed = self._directed(raw) if DIRECTIVE_MARK in raw else None
+    def _requested(self, raw: bytes, custom_id: str | None) -> Ending:
+        """Return the ending that a directive or the plan asks for; by default a success."""
+        directed = self._directed(raw) if DIRECTIVE_MARK in raw else SUCCEEDED
         if not self.plan.about_requests:
             return directed
         rule = self.plan.ending(custom_id, raw.decode("utf-8", "replace"), params_sha256(raw))
-        if rule is None or directed is not None:
+        if rule is None or directed is not SUCCEEDED:
             return directed
         if rule.error is None:
             return _ending(rule.outcome, ApiError("api_error"))
         error = ApiError(rule.error.type, rule.error.message, details=rule.error.details)
         return Ending("errored", error=error)
 
-    def _directed(self, raw: bytes) -> Ending | None:
+    def _directed(self, raw: bytes) -> Ending:
         for match in _DIRECTIVE.finditer(raw):
             words = match[1].decode().split(":")
             once = len(words) > 1 and words[-1] == "once"
@@ -286,7 +279,7 @@ class Endings:
                     "invalid_request_error", f"unknown directive {match[0].decode()} in the prompt"
                 )
             return _ending(outcome, error)
-        return None
+        return SUCCEEDED
 
 
 def _ending(outcome: str, error: ApiError) -> Ending:
@@ -295,21 +288,13 @@ def _ending(outcome: str, error: ApiError) -> Ending:
     return Ending(outcome, error=error if outcome == "errored" else None)
 
 
-def answer_and_usage(request: Request, ending: Ending | None, seed: int) -> tuple[Answer, Usage]:
+def answer_and_usage(request: Request, ending: Ending, seed: int) -> tuple[Answer, Usage]:
     """Return the message of a request that succeeded, and its usage."""
-    given = ending.answer if ending is not None else None
-    if given is None:
-        given = answer(request, seed)
-    cache = ending.cache if ending is not None else None
-    tokens = request.input_tokens
-    if cache is not None:
-        return given, cache.of(tokens, given.output_tokens)
-    return given, Usage(tokens, given.output_tokens)
+    given = ending.answer or answer(request, seed)
+    return given, ending.cache.of(request.input_tokens, given.output_tokens)
 
 
 # Batches and their clock --------------------------------------------------------------------------
-
-_log = logging.getLogger(__name__)
 
 OUTCOMES = ("succeeded", "errored", "canceled", "expired")
 _NAMES_JSON = re.compile(rb"json", re.IGNORECASE)
@@ -387,23 +372,27 @@ class Batch:
     processed: int = 0
     """Number of requests processed; the others were canceled or expired."""
     endings: dict[int, Ending] = field(default_factory=dict[int, Ending])
-    """Endings other than plain success, by position."""
+    """Endings other than `SUCCEEDED`, by position."""
     counts: Counter[str] = field(default_factory=Counter[str])
     hashes: list[str] | None = None
     """SHA-256 of each request's params, once the billing has been read."""
 
-    def ending(self, position: int) -> Ending | None:
-        """Return the ending of the request at `position` of an ended batch; `None` for success."""
+    def ending(self, position: int) -> Ending:
+        """Return the ending of the request at `position` of an ended batch."""
         if position >= self.processed:
             return EXPIRED if self.cancel_at is None else CANCELED
-        return self.endings.get(position)
+        return self.endings.get(position, SUCCEEDED)
 
     def fail(self, position: int, error: Exception) -> None:
         """End a request as errored that had succeeded, because no answer can be made for it."""
-        _log.error("request %d of batch %s failed", position, self.id, exc_info=error)
-        self.endings[position] = Ending("errored", error=failure(error))
+        self.endings[position] = self.errored(position, error)
         self.counts.subtract(["succeeded"])
         self.counts.update(["errored"])
+
+    def errored(self, position: int, error: Exception) -> Ending:
+        """Return the ending of a request that raised this exception."""
+        where = f"request {position} of batch {self.id}"
+        return Ending("errored", error=as_api_error(error, where))
 
     def outcomes(self) -> Counter[str]:
         """Return the outcomes of the requests that were processed so far."""
@@ -622,19 +611,12 @@ class Batches:
                     ending = self.endings.decide(
                         bytes(entry.params), entry.custom_id, context, batch.workspace, batch.due
                     )
-                    if ending is not None:
+                    if ending is not SUCCEEDED:
                         endings[position] = ending
                 else:
                     check_params(entry.params, context)
-            except ApiError as error:
-                endings[position] = Ending("errored", error=error)
-            except RecursionError:
-                # One request must not end the batch of all others.
-                error = ApiError("invalid_request_error", TOO_DEEP)
-                endings[position] = Ending("errored", error=error)
-            except Exception as error:
-                _log.exception("request %s of batch %s failed", entry.custom_id, batch.id)
-                endings[position] = Ending("errored", error=failure(error))
+            except Exception as error:  # one request must not end the batch of all others
+                endings[position] = batch.errored(position, error)
 
     def as_json(self, batch: Batch, base_url: str) -> dict[str, Any]:
         """Return the API's batch object; `base_url` is the URL at which the client called."""

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
@@ -17,8 +17,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
+from claude_batch.core.files import sibling
 from claude_batch.core.settings import LedgerSettings, without_password
-from claude_batch.core.temporary_files import sibling
 from claude_batch.ledger.backends import sqlite_file
 from claude_batch.ledger.backends.backend import (
     PAGE_ROWS,
@@ -66,6 +66,8 @@ class SqliteBackend(Backend):
 
     faults: tuple[type[BaseException], ...] = (DBAPIError, sqlite3.Error)
     path: Path
+    is_new: bool = False
+    """Whether this object has created the file."""
 
     def __init__(self, location: str) -> None:
         """Open or create the file at a path or SQLAlchemy URL. Raises `LedgerError`."""
@@ -138,14 +140,7 @@ class SqliteBackend(Backend):
         driver: Any = connection.connection.dbapi_connection
         _set_busy_timeout(driver, _BUSY_SLICE)
         try:
-            while True:
-                try:
-                    driver.execute("BEGIN IMMEDIATE")
-                except sqlite3.OperationalError as error:
-                    if not _is_busy(error) or self.patience.ends(begun, _BUSY_SECONDS):
-                        raise
-                else:
-                    return
+            _execute(driver, "BEGIN IMMEDIATE", lambda: self.patience.ends(begun, _BUSY_SECONDS))
         finally:
             _set_busy_timeout(driver, _BUSY_SECONDS)
 
@@ -255,15 +250,14 @@ class SqliteBackend(Backend):
     ) -> int:
         # SQLAlchemy compiles the SQL, and the rows go to the driver unchanged. SQLAlchemy's own
         # path builds a dictionary and processes every value, which costs as much as SQLite itself.
-        known = _inserts.get(id(statement))
-        if known is None or known[0] is not statement:
+        known = _inserts.get(statement)
+        if known is None:
             names = [column.name for column in statement.table.columns]
             compiled = statement.compile(dialect=tx.dialect, column_keys=names)
             order = compiled.positiontup or []
             assert order == [name for name in names if name in order] != [], order
-            known = (statement, str(compiled), _for_a_block(str(compiled)))
-            _inserts[id(statement)] = known
-        _, of_row, of_block = known
+            known = _inserts[statement] = (str(compiled), _for_a_block(str(compiled)))
+        of_row, of_block = known
         if len(rows) >= _MANY_ROWS and not tx.info.get(_HAS_LARGE_CACHE):
             tx.info[_HAS_LARGE_CACHE] = True
             tx.exec_driver_sql(f"PRAGMA cache_size = -{_LARGE_CACHE_KIB}")
@@ -323,7 +317,7 @@ _queries: dict[Query, tuple[str, tuple[str, ...], dict[str, Any]]] = {}
 It keeps the statements. The id of one that is gone would be that of another one later.
 """
 
-_inserts: dict[int, tuple[Insert, str, str]] = {}
+_inserts: dict[Insert, tuple[str, str]] = {}
 """Compiled SQL of the few statements that insert many rows: for one row, and for `_BLOCK_ROWS`."""
 
 _BLOCK_ROWS = 250
@@ -435,11 +429,16 @@ def _keep_a_log(cursor: sqlite3.Cursor) -> None:
     # Switching a new file to WAL needs exclusive access. If another process opens the same new
     # ledger, SQLite refuses at once, whatever the busy timeout.
     end = time.monotonic() + _BUSY_SECONDS
+    _execute(cursor, "PRAGMA journal_mode = WAL", lambda: time.monotonic() > end)
+
+
+def _execute(driver: Any, statement: str, is_over: Callable[[], bool]) -> None:
+    """Execute a statement; again while the file is busy, until the wait is over."""
     while True:
         try:
-            cursor.execute("PRAGMA journal_mode = WAL")
+            driver.execute(statement)
         except sqlite3.OperationalError as error:
-            if not _is_busy(error) or time.monotonic() > end:
+            if sqlite_file.fault_of(error) != "busy" or is_over():
                 raise
             time.sleep(0.01)
         else:
@@ -457,7 +456,3 @@ def _on_checkin(dbapi_connection: Any, record: Any) -> None:
 
 def _set_busy_timeout(driver: Any, seconds: float) -> None:
     driver.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
-
-
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
