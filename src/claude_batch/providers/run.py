@@ -470,7 +470,7 @@ class Run(Closing):
         return self._decide_unknown(resubmit=False)
 
     def _decide_unknown(self, *, resubmit: bool) -> int:
-        count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit)
+        count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit).requests
         if resubmit and count:
             self._report_retried(count)
         self._engine.noticing.follow([self.id])
