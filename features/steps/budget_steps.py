@@ -228,12 +228,6 @@ def _(context: Context) -> None:
     ledger.close()
 
 
-@then("the API has processed each of {count:d} requests once")
-def _(context: Context, count: int) -> None:
-    billed = [each["params_sha256"] for each in context.api.billing()]
-    assert len(billed) == len(set(billed)) == count, billed
-
-
 @then('the file "{name}" has {count:d} answers')
 def _(context: Context, name: str, count: int) -> None:
     lines = [json.loads(line) for line in Path(name).read_text().splitlines()]
@@ -487,8 +481,8 @@ def _(context: Context, count: int, what: str, most: int) -> None:
     def page(after: int) -> list[tuple[int, bytes]]:
         with ledger.read() as tx:
             if what == "in a batch":
-                return budgets.unreserved(tx, "batch", batch_ids[0], after)
-            return budgets.waiting_calls(tx, run_id, after, anew=False)
+                return budgets.page_of(tx, "batch", batch_ids[0], after)
+            return budgets.page_of(tx, "live", run_id, after)
 
     seen: list[int] = []
     with closing(Ledger(os.environ["CLAUDE_BATCH_LEDGER"])) as ledger:

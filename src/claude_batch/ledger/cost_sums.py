@@ -18,10 +18,12 @@ from sqlalchemy import (
     cast,
     func,
     literal_column,
+    null,
     select,
     update,
 )
 
+from claude_batch.core.events import AnsweredRequest
 from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, RequestState
 from claude_batch.ledger import charges
 from claude_batch.ledger.portable_sql import in_chunks
@@ -44,7 +46,6 @@ from claude_batch.ledger.transitions import REUSED
 Grouping = Literal["actor", "model", "day"]
 """By actor, by the model that answered, or by the day (UTC) on which the batch ended."""
 
-DAY = 86400.0
 PAGE = 1000
 """Answers per page."""
 
@@ -114,7 +115,7 @@ def sums(tx: Connection, run_id: str | None = None, by: Grouping | None = None) 
         key = {
             "actor": runs.c.actor,
             "model": results.c.model,
-            "day": cast(batches.c.ended / DAY, Integer),
+            "day": cast(batches.c.ended / charges.DAY, Integer),
         }[by]
         query = select(key, *_SUMS).group_by(key).order_by(key)
     query = query.select_from(results)
@@ -420,51 +421,29 @@ def sums_of_batches(tx: Connection, batch_ids: Sequence[int]) -> dict[int, list[
 
 
 class AnswerRecord(NamedTuple):
-    """One result of a batch or of a live call, with what identifies its request."""
+    """One result of a batch."""
 
     seq: int
-    sending: int
-    run_id: str
     actor: str
-    key: str | None
-    position: int
-    attempt: int
-    outcome: str
-    error_type: str | None
     beginning: bytes
     """The first bytes of the request's params."""
-    model: str | None
-    input_tokens: int
-    output_tokens: int
-    cache_read_tokens: int
-    cache_write_tokens: int
-    cost: int | None
-    asked: float
-    trace: str | None
-
-    @property
-    def tokens(self) -> tuple[int, int, int, int]:
-        """Return input, output, cache read and cache write tokens."""
-        return (
-            self.input_tokens,
-            self.output_tokens,
-            self.cache_read_tokens,
-            self.cache_write_tokens,
-        )
+    answer: AnsweredRequest
+    """The result, without the requested model, which ``beginning`` may name."""
 
 
 _RESULTS = (
     select(
         results.c.request_seq,
-        results.c.sending,
-        requests.c.run_id,
         runs.c.actor,
+        func.substr(params.c.body, 1, BEGINNING),
+        # The fields of `AnsweredRequest`
+        requests.c.run_id,
         requests.c.key,
         requests.c.position,
         requests.c.attempts,
         results.c.outcome,
         results.c.error_type,
-        func.substr(params.c.body, 1, BEGINNING),
+        null(),
         results.c.model,
         results.c.input_tokens,
         results.c.output_tokens,
@@ -505,7 +484,10 @@ def results_of_batch(ledger: Ledger, batch_id: int) -> Iterator[list[AnswerRecor
     while True:
         values = {"batch": batch_id, "after": after, "last": last}
         with ledger.read() as tx:
-            page = [AnswerRecord(*row) for row in plain_rows(tx, _RESULTS, values)]
+            page = [
+                AnswerRecord(seq, actor, beginning, AnsweredRequest(*answer))
+                for seq, actor, beginning, *answer in plain_rows(tx, _RESULTS, values)
+            ]
         if not page:  # the end, or the remaining rows were removed meanwhile
             return
         yield page

@@ -169,24 +169,6 @@ CHUNK_BYTES = 1 << 16
 """Approximate bytes of lines that are written at once."""
 
 
-class _Error(msgspec.Struct, gc=False):
-    type: str
-    message: str
-
-
-class _Failure(msgspec.Struct, gc=False):
-    id: str
-    ok: bool
-    error: _Error
-    batch_id: str | None
-    attempt: int
-    # The content that was received and paid for, if any.
-    text: str | msgspec.UnsetType = msgspec.UNSET
-    stop_reason: str | msgspec.UnsetType | None = msgspec.UNSET
-    cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    context: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
 _encoder = msgspec.json.Encoder()
 
 
@@ -230,18 +212,22 @@ def _success(answer: Answer | Success, raw: bytes) -> bytes:
     )
 
 
-def _failure(answer: Answer) -> _Failure:
-    identifier = answer.key if answer.key is not None else str(answer.position + 1)
-    context = msgspec.UNSET if answer.context is None else msgspec.Raw(answer.context)
+def _failure(answer: Answer) -> dict[str, Any]:
     error = result_of(answer).error
     assert error is not None
-    fault = _Error(error_type(error), str(error))
-    line = _Failure(identifier, False, fault, answer.batch_id, answer.attempt)
-    if isinstance(error, AnswerError):
-        line.text, line.stop_reason = error.text, error.stop_reason
+    line: dict[str, Any] = {
+        "id": answer.key if answer.key is not None else str(answer.position + 1),
+        "ok": False,
+        "error": {"type": error_type(error), "message": str(error)},
+        "batch_id": answer.batch_id,
+        "attempt": answer.attempt,
+    }
+    if isinstance(error, AnswerError):  # it was answered and billed
+        line |= {"text": error.text, "stop_reason": error.stop_reason}
         if answer.cost is not None:
-            line.cost_usd = msgspec.Raw(cost_usd(answer.cost))
-    line.context = context
+            line["cost_usd"] = msgspec.Raw(cost_usd(answer.cost))
+    if answer.context is not None:
+        line["context"] = msgspec.Raw(answer.context)
     return line
 
 
