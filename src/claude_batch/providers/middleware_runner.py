@@ -209,7 +209,6 @@ class MiddlewareRunner:
         await self._pass(self._middleware.before, [passage], None)
         if passage.error is not None:
             raise passage.error
-        assert isinstance(passage.value, ActorRequest)
         return passage.value
 
     async def after(self, actor: str, result: ActorResult, kept: str) -> ActorResult:
@@ -280,7 +279,7 @@ class MiddlewareRunner:
         ]
 
     async def _pass(
-        self, steps: Sequence[Step], passages: Sequence[Passage], seconds: float | None
+        self, steps: Sequence[Step], passages: Sequence[Passage[Any]], seconds: float | None
     ) -> None:
         """Take passages through the steps; a passage that fails goes no further."""
         for step in steps:
@@ -292,18 +291,16 @@ class MiddlewareRunner:
                 await _call_on_a_thread(step, going, seconds)
 
 
-def _passed(result: ActorResult, passage: Passage) -> ActorResult:
+def _passed(result: ActorResult, passage: Passage[ActorResponse]) -> ActorResult:
     if passage.error is not None:
         return replace(result, response=None, error=passage.error)
-    assert isinstance(passage.value, ActorResponse)
     return replace(result, response=passage.value)
 
 
-def _prepared(passage: Passage) -> Prepared:
+def _prepared(passage: Passage[ActorRequest]) -> Prepared:
     if (error := passage.error) is not None:
         context = passage.value.context
         return ActorResult(key=passage.key, position=0, error=error, context=context)
-    assert isinstance(passage.value, ActorRequest)
     return passage.value
 
 
@@ -314,7 +311,7 @@ def _chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
 
 
 async def _await(
-    call: Callable[[], Any], step: Step, passage: Passage, seconds: float | None
+    call: Callable[[], Any], step: Step, passage: Passage[Any], seconds: float | None
 ) -> None:
     """Await what a method returns."""
     patience = asyncio.timeout(seconds)
@@ -332,7 +329,7 @@ async def _await(
         step.settle(passage, changed)
 
 
-def _call(step: Step, passage: Passage) -> object:
+def _call(step: Step, passage: Passage[Any]) -> object:
     """Return what a plain method returns, or its exception.
 
     This runs on a thread, which must not change a passage that nobody waits for any more.
@@ -352,7 +349,9 @@ class _Raised:
         self.error = error
 
 
-async def _call_on_a_thread(step: Step, passages: Sequence[Passage], seconds: float | None) -> None:
+async def _call_on_a_thread(
+    step: Step, passages: Sequence[Passage[Any]], seconds: float | None
+) -> None:
     done = 0
     while done < len(passages):
         job = Job(partial(_call, step), passages[done:], seconds)
