@@ -206,7 +206,6 @@ class MiddlewareRunner(Middlewares):
         await self._pass(self.before, [passage], None)
         if passage.error is not None:
             raise passage.error
-        assert isinstance(passage.value, ActorRequest)
         return passage.value
 
     async def after_response(self, actor: str, result: ActorResult, kept: str) -> ActorResult:
@@ -277,7 +276,7 @@ class MiddlewareRunner(Middlewares):
         ]
 
     async def _pass(
-        self, steps: Sequence[Step], passages: Sequence[Passage], seconds: float | None
+        self, steps: Sequence[Step], passages: Sequence[Passage[Any]], seconds: float | None
     ) -> None:
         """Take passages through the steps; a passage that fails goes no further."""
         for step in steps:
@@ -289,18 +288,16 @@ class MiddlewareRunner(Middlewares):
                 await _call_on_a_thread(step, going, seconds)
 
 
-def _passed(result: ActorResult, passage: Passage) -> ActorResult:
+def _passed(result: ActorResult, passage: Passage[ActorResponse]) -> ActorResult:
     if passage.error is not None:
         return replace(result, response=None, error=passage.error)
-    assert isinstance(passage.value, ActorResponse)
     return replace(result, response=passage.value)
 
 
-def _prepared(passage: Passage) -> Prepared:
+def _prepared(passage: Passage[ActorRequest]) -> Prepared:
     if (error := passage.error) is not None:
         context = passage.value.context
         return ActorResult(key=passage.key, position=0, error=error, context=context)
-    assert isinstance(passage.value, ActorRequest)
     return passage.value
 
 
@@ -311,7 +308,7 @@ def _chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
 
 
 async def _await(
-    call: Callable[[], Any], step: Step, passage: Passage, seconds: float | None
+    call: Callable[[], Any], step: Step, passage: Passage[Any], seconds: float | None
 ) -> None:
     """Await what a method returns."""
     patience = asyncio.timeout(seconds)
@@ -329,7 +326,7 @@ async def _await(
         step.settle(passage, changed)
 
 
-def _call(step: Step, passage: Passage) -> object:
+def _call(step: Step, passage: Passage[Any]) -> object:
     """Return what a plain method returns, or its exception.
 
     This runs on a thread, which must not change a passage that nobody waits for any more.
@@ -349,7 +346,9 @@ class _Raised:
         self.error = error
 
 
-async def _call_on_a_thread(step: Step, passages: Sequence[Passage], seconds: float | None) -> None:
+async def _call_on_a_thread(
+    step: Step, passages: Sequence[Passage[Any]], seconds: float | None
+) -> None:
     done = 0
     while done < len(passages):
         job = Job(partial(_call, step), passages[done:], seconds)
