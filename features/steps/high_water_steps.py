@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -58,11 +57,6 @@ def opened(context: Context, path: Path | None = None) -> Ledger:
 @when("a command waits {seconds:f} seconds")
 def _(context: Context, seconds: float) -> None:
     time.sleep(seconds)
-
-
-@when("the API has the faults")
-def _(context: Context) -> None:
-    context.api.set_faults(json.loads(context.text))
 
 
 @when("a command's ledger may send at once")

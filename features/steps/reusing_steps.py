@@ -129,12 +129,6 @@ def _(context: Context, settings: Any, prompts: str, point: str = "") -> None:
     context.told = [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
-@then("{count:d} requests have reached the API in all")
-def _(context: Context, count: int) -> None:
-    billed = context.api.billing()
-    assert len(billed) == count, billed
-
-
 @then("the answers to {prompts} are reused, cost nothing, and are those of before")
 def _(context: Context, prompts: str) -> None:
     for prompt in prompts.split():

@@ -328,12 +328,6 @@ def _(context: Context, count: int) -> None:
     assert len(told) == count and all("JSON" in words for words in told), told
 
 
-@then("all conversations are answered")
-def _(context: Context) -> None:
-    failed = [result.error for result in context.results if not result.ok]
-    assert context.results and not failed, failed[:3]
-
-
 @given('an actor that is asked live, with the tools "{names}"')
 @given('an actor that is asked live with {settings:JsonText}, with the tools "{names}"')
 def _(context: Context, names: str, settings: Any = None) -> None:
