@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 import threading
 import time
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from behave.runner import Context
 
 __all__ = ["DEEP", "MESSAGES", "Answer", "HostileServer", "QuietServer", "Trick", "spelled"]
 
@@ -135,6 +138,13 @@ class HostileServer:
         self.stopping.set()
         self._server.shutdown()
         self._server.server_close()
+
+    def stand_before(self, context: Context) -> None:
+        """Serve for a scenario, in place of the API."""
+        self.start()
+        context.add_cleanup(self.stop)
+        os.environ["ANTHROPIC_BASE_URL"] = self.url
+        context.hostile = self
 
     def drip(self, piece: bytes, seconds: float = 0.5) -> Iterator[bytes]:
         """The same piece again and again, for ever."""

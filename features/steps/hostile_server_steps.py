@@ -34,10 +34,7 @@ KILLED_AFTER = 150.0
 @given("a server that means harm, before an API that takes {seconds:g} seconds for a batch")
 def _(context: Context, seconds: float = 0.05) -> None:
     start_api(context, latency=seconds, cancel_latency=seconds)
-    server = context.hostile = HostileServer(context.api.url)
-    server.start()
-    context.add_cleanup(server.stop)
-    os.environ["ANTHROPIC_BASE_URL"] = server.url
+    HostileServer(context.api.url).stand_before(context)
     context.prompts = ["prompt one", "prompt two", "prompt three"]
     write_prompts(context, context.prompts)
     context.out = context.tmp / "out.jsonl"
