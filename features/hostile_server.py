@@ -146,9 +146,9 @@ class HostileServer:
         os.environ["ANTHROPIC_BASE_URL"] = self.url
         context.hostile = self
 
-    def drip(self, piece: bytes, seconds: float = 0.5) -> Iterator[bytes]:
+    def drip(self, piece: bytes) -> Iterator[bytes]:
         """The same piece again and again, for ever."""
-        while not self.stopping.wait(seconds):
+        while not self.stopping.wait(0.5):
             yield piece
 
 
