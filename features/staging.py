@@ -6,7 +6,8 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx2
@@ -16,7 +17,7 @@ from sqlalchemy import Select, select
 
 import claude_batch as cb
 from claude_batch.ledger.schema import batches
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.sandbox import SandboxServer, SandboxSettings
 
 KEY = "sk-ant-marked-for-the-search-0123456789"
@@ -127,9 +128,26 @@ def newest_batch(api_url: str) -> str | None:
 
 def ledger_values(query: Select[Any]) -> list[Any]:
     """The first column of what the scenario's ledger says to a query."""
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
-        with ledger.read() as tx:
-            return list(tx.scalars(query))
-    finally:
-        ledger.close()
+    with reading() as tx:
+        return list(tx.scalars(query))
+
+
+@contextmanager
+def opened_ledger() -> Iterator[Ledger]:
+    """The scenario's ledger, until the block ends."""
+    with closing(Ledger(os.environ["CLAUDE_BATCH_LEDGER"])) as ledger:
+        yield ledger
+
+
+@contextmanager
+def reading() -> Iterator[Transaction]:
+    """A reading transaction of the scenario's ledger."""
+    with opened_ledger() as ledger, ledger.read() as tx:
+        yield tx
+
+
+@contextmanager
+def writing() -> Iterator[Transaction]:
+    """A writing transaction of the scenario's ledger."""
+    with opened_ledger() as ledger, ledger.write() as tx:
+        yield tx

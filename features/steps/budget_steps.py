@@ -10,7 +10,6 @@ import os
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from behave.runner import Context
 from money_steps import bill
 from papers import pdf
 from sqlalchemy import select, update
-from staging import ledger_values, until
+from staging import ledger_values, opened_ledger, until, writing
 
 import claude_batch as cb
 from claude_batch.core.quantities import nano_dollars
@@ -224,13 +223,11 @@ def _(context: Context) -> None:
 
 @when("the ledger's batches are moved to the day before")
 def _(context: Context) -> None:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
+    with writing() as tx:
         tx.execute(update(batches).values(created=batches.c.created - DAY, day=batches.c.day - 1))
         tx.execute(update(charges).values(day=charges.c.day - 1))
         if warned_on := meta_number(tx, "daily_budget_warned"):
             put_meta(tx, "daily_budget_warned", warned_on - 1)
-    ledger.close()
 
 
 @then('the file "{name}" has {count:d} answers')
@@ -490,7 +487,7 @@ def _(context: Context, count: int, what: str, most: int) -> None:
             return budgets.page_of(tx, "live", run_id, after)
 
     seen: list[int] = []
-    with closing(Ledger(os.environ["CLAUDE_BATCH_LEDGER"])) as ledger:
+    with opened_ledger() as ledger:
         while found := page(seen[-1] if seen else 0):
             assert len(found) == 1 or sum(len(body) for _, body in found) <= most << 20
             seen += [seq for seq, _ in found]

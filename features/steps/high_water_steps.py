@@ -18,6 +18,7 @@ from behave.runner import Context
 from cli_steps import command
 from filelock import FileLock
 from sqlalchemy import insert, update
+from staging import writing
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.high_water import HighWater, count_post, read_mark
@@ -62,10 +63,8 @@ def _(context: Context, seconds: float) -> None:
 @when("a command's ledger may send at once")
 def _(context: Context) -> None:
     """What a 529 asked to wait for is over."""
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
+    with writing() as tx:
         tx.execute(update(workspaces).values(wait_until=None))
-    ledger.close()
 
 
 @when('a command\'s ledger is replaced by "{name}"')
