@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,31 @@ def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
             return value
         time.sleep(min(0.1, max(0.02, waited / 10)))
     raise AssertionError("it did not happen in time")
+
+
+class KeptLog(logging.Handler):
+    """What loggers have logged."""
+
+    def __init__(self, level: int = logging.NOTSET) -> None:
+        super().__init__(level)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def lines(self) -> list[str]:
+        """The messages."""
+        return [record.getMessage() for record in self.records]
+
+
+def listen(context: Context, *names: str, level: int = logging.NOTSET) -> KeptLog:
+    """Keep what these loggers log, until the scenario ends."""
+    log = KeptLog(level)
+    for name in names:
+        logging.getLogger(name).addHandler(log)
+        context.add_cleanup(logging.getLogger(name).removeHandler, log)
+    return log
 
 
 def start_api(context: Context, **settings: Any) -> None:
