@@ -195,3 +195,15 @@ Feature: Results as files, from Python
     When a run of 2 prompts is submitted
     And the run is exported to "answers.jsonl"
     Then 0 results are exported
+
+  Scenario: An export through a link that would replace a file of the ledger is refused
+    Given an API that takes 3600 seconds for a batch
+    And a command's folder
+    And a batch provider
+    When a run of 2 prompts is submitted
+    Then an export of the run through a link to the ledger's path is refused as follows
+      | and then | refused |
+      |          | yes     |
+      | -wal     | yes     |
+      | -copy    | no      |
+    And the status shows 2 requests packed

@@ -299,6 +299,18 @@ def _(context: Context, by: str) -> dict[str, str]:
             return {"raises": str(error)}
 
 
+@rule("an export of the run through a link to the ledger's path is refused")
+def _(context: Context, and_then: str) -> dict[str, str]:
+    link = Path("link.jsonl")
+    link.unlink(missing_ok=True)
+    link.symlink_to(context.provider.ledger + and_then)
+    try:
+        context.run.export_sync(link)
+    except cb.ActorConfigurationError as error:
+        return {"refused": "yes" if "is a file of the ledger" in str(error) else str(error)}
+    return {"refused": "no"}
+
+
 @then("nothing of the ledger is left to deliver")
 def _(context: Context) -> None:
     assert context.provider.outstanding() == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import stat
 import sys
@@ -41,13 +40,13 @@ from claude_batch.core.errors import (
     LedgerError,
 )
 from claude_batch.core.quantities import count_of
-from claude_batch.core.settings import on_server
 from claude_batch.core.terminal import visible, visible_json
-from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.providers.export import (
+    OF_LEDGER,
     chunks,
     format_of,
     is_of_folder,
+    is_of_ledger,
     is_special,
     make_folder,
     probe,
@@ -472,10 +471,6 @@ def say_unfinished(run: Run, status: RunStatus) -> None:
 # Outputs ------------------------------------------------------------------------------------------
 
 
-_OF_LEDGER = re.compile(r"(?:-wal|-shm|-journal|\.seat-.*)?")
-"""What follows the name of a ledger's file in the names of its own files."""
-
-
 def check_output(
     output: str | None, folder: str | None, form: Format | None, ledger: str, *, prints: bool = True
 ) -> None:
@@ -507,13 +502,8 @@ def check_writable(output: str, ledger: str) -> None:
 
     Raises `UnusableOutput`.
     """
-    if not on_server(ledger):
-        target, own = os.path.realpath(output), os.path.realpath(path_of(ledger))
-        if target.startswith(own) and _OF_LEDGER.fullmatch(target[len(own) :]):
-            raise UnusableOutput(
-                f"{output}: is a file of the ledger, which holds what was paid for; name another "
-                "with -o"
-            )
+    if is_of_ledger(output, ledger):
+        raise UnusableOutput(f"{output}: {OF_LEDGER}; name another with -o")
     _check_is_file(output)
     try:
         if not is_special(output):

@@ -36,8 +36,10 @@ from claude_batch.core.settings import command_naming
 from claude_batch.core.states import RunState
 from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.providers.export import (
+    OF_LEDGER,
     chunks,
     final_outputs,
+    is_of_ledger,
     is_special,
     probe,
     unwritten_format,
@@ -125,11 +127,11 @@ class ClaudeBatchOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: RET503 - `defer` raises
         """Store and send the run, and defer, unless an earlier attempt has come to its end."""
         key = run_key(context)
-        if self.output_file is not None:
-            _check_writable(self.output_file)
         actor = ActorLoader.load(self.actor)
         requests = self._requests(actor)
         with self._provider(drive=self.drive) as provider:
+            if self.output_file is not None:
+                _check_writable(self.output_file, provider.ledger)
             run = provider.store(
                 actor,
                 requests,
@@ -348,9 +350,11 @@ def _refuse(message: str) -> NoReturn:
     raise InvalidRequestError(message)
 
 
-def _check_writable(output: str) -> None:
+def _check_writable(output: str, ledger: str) -> None:
     """Raise `ActorConfigurationError` if the results could not be written to this file."""
     fault = "is a directory" if os.path.isdir(output) else unwritten_format(output, None)
+    if is_of_ledger(output, ledger):
+        fault = OF_LEDGER
     try:
         if fault is None and not is_special(output):
             probe(Path(os.path.realpath(output)))

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias, get_args
+from typing import IO, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -27,8 +27,10 @@ from claude_batch.core import files
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, ActorError, AnswerError, error_type
 from claude_batch.core.quantities import NANO, count_of
+from claude_batch.core.settings import on_server
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
+from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.ledger.queries import Answer, Success
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers.cost_report import CostReport
@@ -284,7 +286,10 @@ def final_outputs(ledger: Ledger, run_id: str) -> Iterator[Answer | Success]:
 
 def export_run(ledger: Ledger, run_id: str, path: str, form: Format | None) -> int:
     """Write the results of a run so far, and return their number."""
-    if (fault := unwritten_format(path, form)) is not None:
+    fault = unwritten_format(path, form)
+    if fault is None and is_of_ledger(path, ledger.location):
+        fault = OF_LEDGER
+    if fault is not None:
         raise ActorConfigurationError(f"{path}: {fault}")
     count = 0
 
@@ -296,6 +301,20 @@ def export_run(ledger: Ledger, run_id: str, path: str, form: Format | None) -> i
 
     write_file(counted(), path, format_of(path, form))
     return count
+
+
+OF_LEDGER: Final = "is a file of the ledger, which holds what was paid for"
+
+_ENDS_OF_LEDGER = re.compile(r"(?:-wal|-shm|-journal|\.seat-.*)?")
+"""What follows the name of a ledger's file in the names of its own files."""
+
+
+def is_of_ledger(output: str, ledger: str) -> bool:
+    """Return whether OUT is one of the ledger's own files, which would be replaced."""
+    if on_server(ledger):
+        return False
+    target, own = os.path.realpath(output), os.path.realpath(path_of(ledger))
+    return target.startswith(own) and bool(_ENDS_OF_LEDGER.fullmatch(target[len(own) :]))
 
 
 def probe(target: Path) -> None:
