@@ -55,6 +55,7 @@ from claude_batch.lifecycle.collection import (
     missing_may_be_billed,
     result_row_of,
 )
+from claude_batch.lifecycle.contact import workspace_of
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
     CLOCKS_APART,
@@ -165,11 +166,7 @@ async def recover(
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:
-            here = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
-            if client.workspace is not None:
-                here = workspaces.name_workspace(
-                    tx, here, fingerprint, client.workspace, ledger.has_leader
-                )
+            here = workspace_of(tx, ledger, client)
         mark = HighWater(ledger).read()
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)
@@ -179,7 +176,7 @@ async def recover(
                 return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
-                context = DriverContext.of(ledger, client, settings)
+                context = DriverContext(ledger, client, settings)
                 recovery = _Recovery(context, here, is_copy=even_if_whole, is_late=is_late)
                 return await recovery.run(force)
             except ServerChanged:
@@ -612,7 +609,7 @@ async def refetch(
             f"{run_id} was sent to {there}, but this key is for {client.base_url}; name the "
             "run's server with --base-url. Nothing was fetched"
         )
-    collection = Collection(DriverContext.of(ledger, client, settings))
+    collection = Collection(DriverContext(ledger, client, settings))
     again = f"{_KEPT}; try again later"
     done = Refetched()
     for row in rows:
