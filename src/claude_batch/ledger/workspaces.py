@@ -38,6 +38,10 @@ def workspace_row(tx: Connection, workspace_id: int) -> Record:
     return tx.execute(_ROW, {"id": workspace_id}).one()
 
 
+def _change(tx: Connection, workspace_id: int, **values: Any) -> None:
+    tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(**values))
+
+
 IsDriven = Callable[[int], bool]
 """`Ledger.has_leader`: whether any process drives a workspace now."""
 
@@ -101,7 +105,7 @@ def _unite_spellings(tx: Connection, base_url: str, is_driven: IsDriven) -> None
             if is_driven(row.id):
                 continue
             join_workspaces(tx, source=row.id, target=twin, name=row.name)
-        tx.execute(update(workspaces).where(workspaces.c.id == row.id).values(base_url=base_url))
+        _change(tx, row.id, base_url=base_url)
     _unite_credentials(tx, base_url, is_driven)
 
 
@@ -181,7 +185,7 @@ def name_workspace(
         # one.
         other = other or insert_one(tx, workspaces, base_url=row.base_url, name=name)
     elif other is None:
-        tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(name=name))
+        _change(tx, workspace_id, name=name)
         return workspace_id
     elif is_driven(workspace_id):
         return workspace_id
@@ -232,8 +236,8 @@ def adopt_refused(tx: Connection, workspace_id: int, *, even_if_behind: bool = F
     for source in tx.scalars(refused).all():
         _move_lanes(tx, source, workspace_id)
         # Deposes a driver that still holds the leader lock with the refused key.
-        deposed = {"epoch": workspaces.c.epoch + 1, "behind": None}
-        tx.execute(update(workspaces).where(workspaces.c.id == source).values(deposed))
+        _depose(tx, source)
+        _change(tx, source, behind=None)
 
 
 def join_workspaces(tx: Connection, *, source: int, target: int, name: str | None) -> None:
@@ -249,8 +253,8 @@ def join_workspaces(tx: Connection, *, source: int, target: int, name: str | Non
     _depose(tx, target)
     if name is not None:
         # The emptied row loses its name first, because a name must lead to one row.
-        tx.execute(update(workspaces).where(workspaces.c.id == source).values(name=None))
-        tx.execute(update(workspaces).where(workspaces.c.id == target).values(name=name))
+        _change(tx, source, name=None)
+        _change(tx, target, name=name)
 
 
 def _merge(tx: Connection, source: int, target: int) -> None:
@@ -272,14 +276,13 @@ def _move_block(tx: Connection, source: int, target: int) -> None:
     # The other row may have been recovered, but not what comes from this one.
     behind = [each.behind for each in (left, here) if each.behind is not None]
     values["behind"] = max(behind, default=None)
-    tx.execute(update(workspaces).where(workspaces.c.id == target).values(values))
-    tx.execute(update(workspaces).where(workspaces.c.id == source).values(behind=None))
+    _change(tx, target, **values)
+    _change(tx, source, behind=None)
     clear_halt(tx, source)
 
 
 def _depose(tx: Connection, workspace_id: int) -> None:
-    raised = update(workspaces).values(epoch=workspaces.c.epoch + 1)
-    tx.execute(raised.where(workspaces.c.id == workspace_id))
+    _change(tx, workspace_id, epoch=workspaces.c.epoch + 1)
 
 
 def _move_lanes(tx: Connection, source: int, target: int) -> None:
@@ -343,18 +346,16 @@ def halt(
         return  # a probe of the other reason must not lift it
     probes = 0 if row.halted is None else row.probes + 1
     wait = min(interval * 2 ** min(probes, 20), max(interval, LONGEST_PROBE_WAIT))
-    tx.execute(
-        update(workspaces)
-        .where(workspaces.c.id == workspace_id)
-        .values(
-            halt_reason=reason,
-            halt_type=error_type,
-            # Our messages continue after these words.
-            halt_message=message.rstrip("."),
-            halted=now if row.halted is None else row.halted,
-            probes=probes,
-            next_probe=None if reason in UNPROBED else now + wait,
-        )
+    _change(
+        tx,
+        workspace_id,
+        halt_reason=reason,
+        halt_type=error_type,
+        # Our messages continue after these words.
+        halt_message=message.rstrip("."),
+        halted=now if row.halted is None else row.halted,
+        probes=probes,
+        next_probe=None if reason in UNPROBED else now + wait,
     )
 
 
@@ -368,17 +369,15 @@ def halt_stands(row: Record, now: float) -> bool:
 
 def clear_halt(tx: Connection, workspace_id: int) -> None:
     """Let a workspace send again."""
-    tx.execute(
-        update(workspaces)
-        .where(workspaces.c.id == workspace_id)
-        .values(
-            halt_reason=None,
-            halt_type=None,
-            halt_message=None,
-            halted=None,
-            probes=0,
-            next_probe=None,
-        )
+    _change(
+        tx,
+        workspace_id,
+        halt_reason=None,
+        halt_type=None,
+        halt_message=None,
+        halted=None,
+        probes=0,
+        next_probe=None,
     )
 
 
@@ -418,9 +417,7 @@ def accept_unexplained(tx: Connection, workspace_id: int) -> None:
     row = workspace_row(tx, workspace_id)
     if row.halt_reason == "unexplained":
         clear_halt(tx, workspace_id)
-        tx.execute(
-            update(workspaces).where(workspaces.c.id == workspace_id).values(explained_until=None)
-        )
+        _change(tx, workspace_id, explained_until=None)
 
 
 _WAIT = (
@@ -524,8 +521,5 @@ def recent_calls(tx: Connection, workspace_id: int) -> Calls:
 
 def keep_recent_calls(tx: Connection, workspace_id: int, calls: Calls) -> None:
     """Store the live calls that a limit has counted, so that the next driver counts them too."""
-    tx.execute(
-        update(workspaces)
-        .where(workspaces.c.id == workspace_id)
-        .values(recent_calls=json.dumps([[round(at, 3), n, round(t)] for at, n, t in calls]))
-    )
+    written = json.dumps([[round(at, 3), n, round(t)] for at, n, t in calls])
+    _change(tx, workspace_id, recent_calls=written)
