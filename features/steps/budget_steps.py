@@ -48,12 +48,13 @@ from claude_batch.ledger.portable_sql import meta_number, put_meta
 from claude_batch.ledger.schema import batches, charges, meta, params, requests, results
 from claude_batch.ledger.store import Leader, Ledger, Transaction
 from claude_batch.ledger.stored_results import NewResult
-from claude_batch.lifecycle.budget_room import most_cost
+from claude_batch.lifecycle.budget_room import bound_cost
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.money.prices import prices_of
 from claude_batch.providers import result_cursor
 from claude_batch.providers.cost_report import set_budget
 from claude_batch.wire import bounds
+from claude_batch.wire.bounds import token_bound
 
 
 @given('a command\'s file "{name}" of {count:d} requests that use {usage}')
@@ -165,7 +166,9 @@ def _(context: Context, count: int, how: str) -> None:
         context.beats.update(("the caller's", "the engine's"))
         asking = asyncio.ensure_future(ask())
         own = asyncio.ensure_future(beat("the caller's", asking.done))
-        engine = asyncio.wrap_future(context.provider._engine.do(beat("the engine's", asking.done)))
+        engine = asyncio.wrap_future(
+            context.provider.engine().do(beat("the engine's", asking.done))
+        )
         outcomes = await asking
         await asyncio.gather(own, engine)
         return outcomes
@@ -214,7 +217,9 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     reserved = ledger_values(select(requests.c.reserve).order_by(requests.c.seq))
     bodies = ledger_values(select(params.c.body).order_by(params.c.request_seq))
-    assert reserved == [most_cost(prices_of(), body, time.time()) for body in bodies], reserved
+    now = time.time()
+    costs = [bound_cost(prices_of(), token_bound(body), now) for body in bodies]
+    assert reserved == costs, reserved
 
 
 @when("the ledger's batches are moved to the day before")

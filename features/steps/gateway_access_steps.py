@@ -294,7 +294,7 @@ def _(context: Context, method: str, path: str) -> dict[str, Any]:
 
 @when("the gateway's engine meets an error")
 def _(context: Context) -> None:
-    engine = context.gateway.gateway.provider._engine
+    engine = context.gateway.gateway.provider.engine()
     engine._loop.run(engine._guard(_fails())).result(20)
 
 

@@ -71,7 +71,7 @@ def _fall_behind(context: Context) -> None:
 
 
 def _stop(context: Context) -> None:
-    context.provider._session().driver.stop()
+    context.provider.session().driver.stop()
 
 
 def at_the_point(context: Context, point: str, what: Callable[[], object]) -> None:
@@ -223,7 +223,7 @@ def _rules(context: Context) -> list[dict[str, int]]:
 
 @when("advancing is cancelled while the API is slow")
 def _(context: Context) -> None:
-    future = context.provider._engine.advance(context.provider._session())
+    future = context.provider.engine().advance(context.provider.session())
     until(lambda: _rules(context)[0]["fired"])
     assert future.cancel()
     context.api.clear_faults()

@@ -64,7 +64,7 @@ def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:
     )
 
 
-def give_answers(tx: Connection, batch_id: int, *, contradicted: bool = False) -> int:
+def give_answers(tx: Connection, batch_id: int, *, contradicted: bool) -> int:
     """End requests that left a batch with its late lines; return their number.
 
     Only requests that have no answer and are not sent end this way. For the others, the line is
@@ -422,17 +422,12 @@ def note_look(
     note: str | None = None,
 ) -> None:
     """Record a walk of the API's list for an unknown batch. What is None stays unchanged."""
-    values: dict[str, float | str] = {"next_check": next_check}
-    if note is not None:
-        values["note"] = note
-    if settling_from is not None:
-        values["settling_from"] = settling_from
-    if settled is not None:
-        values["settled"] = settled
+    seen = {"settling_from": settling_from, "settled": settled, "note": note}
+    changed = {name: value for name, value in seen.items() if value is not None}
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id, batches.c.state == BatchState.UNKNOWN)
-        .values(**values)
+        .values(next_check=next_check, **changed)
     )
 
 
@@ -653,7 +648,7 @@ def undecided(
     return list(tx.execute(query if run_id is None else query.where(requests.c.run_id == run_id)))
 
 
-def runs_with_lost(tx: Connection, run_id: str | None = None) -> list[Record]:
+def runs_with_lost(tx: Connection, run_id: str | None) -> list[Record]:
     """Return the runs that have lost requests, or only this run: ``run_id``, ``members``."""
     query = (
         select(requests.c.run_id, func.count().label("members"))

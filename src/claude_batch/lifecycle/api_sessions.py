@@ -26,6 +26,7 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import live_calls, queries, workspaces
 from claude_batch.ledger.single_calls import Place
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.contact import workspace_of
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.live_answers import unanswered_words
 from claude_batch.wire.batches_client import (
@@ -153,24 +154,24 @@ def timed_out_error(
     place: Place,
     mode: BatchProcessingMode,
     *,
-    shared: bool = False,
-    held: str = "",
-    trouble: str = "",
+    shared: bool,
+    held: str,
+    trouble: str,
 ) -> BatchTimeoutError:
     """Return the error of a call that was not answered in time.
 
     ``shared``: its request was not cancelled, because another caller waits for it. ``held`` is what
     holds the request back, if anything does, and ``trouble`` is from `trouble_of`.
     """
-    batch_id = place.remote_id
-    kept = (
-        "another call waits for it, so it was not cancelled"
-        if mode.on_timeout == "cancel" and shared
-        else "it was cancelled; the results so far are kept"
-        if mode.on_timeout == "cancel"
-        else f"it stays in the ledger; continue with `claude-batch resume {run_id}`, or repeat the "
-        "call"
-    )
+    if mode.on_timeout != "cancel":
+        kept = (
+            f"it stays in the ledger; continue with `claude-batch resume {run_id}`, or repeat the "
+            "call"
+        )
+    elif shared:
+        kept = "another call waits for it, so it was not cancelled"
+    else:
+        kept = "it was cancelled; the results so far are kept"
     where = _words_of(place)
     if held:
         where += f": {naming_ledger(held, location)}"
@@ -178,7 +179,7 @@ def timed_out_error(
         f"no answer within max_wait ({format_duration(mode.max_wait)}), {run_id}, "
         f"{where}{trouble}: {naming_ledger(kept, location)}",
         run_id=run_id,
-        batch_ids=(batch_id,) if batch_id else (),
+        batch_ids=(place.remote_id,) if place.remote_id else (),
     )
 
 
@@ -283,11 +284,9 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
     again = f"{_KEPT}; try `claude-batch ledger confirm-key {run_id}` again"
     with contact_faults(client, _KEPT, again):
         await client.list_page(limit=1)
-    fingerprint, name = ledger.fingerprint(client.credential), client.workspace
+    name = client.workspace
     with ledger.write() as tx:
-        ours = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
-        if name is not None:
-            ours = workspaces.name_workspace(tx, ours, fingerprint, name, ledger.has_leader)
+        ours = workspace_of(tx, ledger, client)
         theirs = queries.run_row(tx, run_id).workspace_id
         here, there = workspaces.workspace_row(tx, ours), workspaces.workspace_row(tx, theirs)
     if ours == theirs:
@@ -300,7 +299,7 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
     if name is not None and here.name is None:
         # A process drove this key's row, which belongs to the row with the API's name.
         with ledger.every_leader_lock((ours,), _JOINING), ledger.write() as tx:
-            workspaces.name_workspace(tx, ours, fingerprint, name)
+            workspaces.name_workspace(tx, ours, ledger.fingerprint(client.credential), name)
         return await confirm_key(ledger, client, run_id)
     if there.name is not None and here.name is not None:
         raise ActorConfigurationError(

@@ -7,10 +7,16 @@ from collections.abc import Callable
 
 from claude_batch.ledger import workspaces
 from claude_batch.ledger.high_water import is_known, posts_of
-from claude_batch.ledger.store import Transaction
+from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.submission import Refusals
-from claude_batch.wire.batches_client import LIST_PATH, ApiError, Unreachable, base_url_advice
+from claude_batch.wire.batches_client import (
+    LIST_PATH,
+    ApiError,
+    BatchesClient,
+    Unreachable,
+    base_url_advice,
+)
 from claude_batch.wire.retry_policy import SENDING
 
 _log = logging.getLogger(__name__)
@@ -22,6 +28,15 @@ LONGEST_PAUSE = 60.0
 def pause_after(failures: int) -> float:
     """Return the seconds until the next attempt, after this many failures in a row."""
     return min(SENDING(failures), LONGEST_PAUSE)
+
+
+def workspace_of(tx: Transaction, ledger: Ledger, client: BatchesClient) -> int:
+    """Return the row of the workspace of a client's key; name it, if the API has answered."""
+    fingerprint = ledger.fingerprint(client.credential)
+    here = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
+    if client.workspace is None:
+        return here
+    return workspaces.name_workspace(tx, here, fingerprint, client.workspace, ledger.has_leader)
 
 
 class Contact(DriverPart):
@@ -82,18 +97,13 @@ class Contact(DriverPart):
             # The answer is from the API, and later calls will report the same error.
         except Unreachable as error:
             return self._failed(self._unreachable(error.reason))
-        here = self.workspace_id
         mark = self._high_water.read()
         with self._ledger.write() as tx:
-            if self._client.workspace is not None:
-                here = workspaces.name_workspace(
-                    tx, here, self._fingerprint, self._client.workspace, self._ledger.has_leader
-                )
+            here = workspace_of(tx, self._ledger, self._client)
             if is_known(mark, self._ledger.incarnations, posts_of(tx)):
                 workspaces.adopt_refused(tx, here)
             self.lift_halt_of_other_key(tx, here)
-        # Only after the write: readers of these attributes apply the workspace's halt to this
-        # driver.
+        # After the write: readers of these attributes apply the workspace's halt to this driver.
         self.workspace_id, self.made, self.was_made = here, True, True
         self.misplaced = self.refused = False
         self.refusals = 0
@@ -138,8 +148,7 @@ class Contact(DriverPart):
         self.refusals += 1
         pause = pause_after(self.refusals)
         if self._ledger.has_leader(self.workspace_id):
-            # Another process drives with a key that works, so the workspace is not halted for this
-            # key.
+            # Another process drives with a key that works, so the workspace is not halted.
             return pause
         with self._ledger.write() as tx:
             self._refusals.halt(tx, self.workspace_id, error.fault)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sized
 
-import msgspec
-
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import workspaces
@@ -17,24 +15,11 @@ from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.batches_client import BatchesClient
 
 
-class DriverContext(msgspec.Struct, frozen=True):
+class DriverContext:
     """One workspace as its driver sees it."""
 
-    ledger: Ledger
-    high_water: HighWater
-    client: BatchesClient
-    settings: LedgerSettings
-    reporter: Reporter
-    prices: Prices
-    functions: UserFunctions
-    holders: Sized
-    """While there are any, nothing is sent; polling and collecting go on."""
-    stopping: Callable[[], bool]
-    """Returns whether the driver is to end."""
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         ledger: Ledger,
         client: BatchesClient,
         settings: LedgerSettings,
@@ -42,23 +27,28 @@ class DriverContext(msgspec.Struct, frozen=True):
         functions: UserFunctions | None = None,
         holders: Sized = (),
         stopping: Callable[[], bool] = lambda: False,
-    ) -> DriverContext:
-        """Return the context of a driver. Raises `ActorConfigurationError` for unusable prices."""
-        return cls(
-            ledger,
-            HighWater(ledger),
-            client,
-            settings,
-            Reporter(ledger, client, observers),
-            prices_of(settings.prices),
-            functions or UserFunctions(),
-            holders,
-            stopping,
-        )
+    ) -> None:
+        """Set up the context; ``stopping`` returns whether the driver is to end.
+
+        While there are ``holders``, nothing is sent; polling and collecting go on. Raises
+        `ActorConfigurationError` for unusable prices.
+        """
+        self.ledger: Ledger = ledger
+        self.high_water: HighWater = HighWater(ledger)
+        self.client: BatchesClient = client
+        self.settings: LedgerSettings = settings
+        self.reporter: Reporter = Reporter(ledger, client, observers)
+        self.prices: Prices = prices_of(settings.prices)
+        self.functions: UserFunctions = functions or UserFunctions()
+        self.holders: Sized = holders
+        self.stopping: Callable[[], bool] = stopping
 
 
 class DriverPart:
-    """A part of a driver, with the context as its attributes."""
+    """A part of a driver, with the context as its attributes.
+
+    Its methods that take a `Leader` raise `Deposed` if the leader lock was lost.
+    """
 
     def __init__(self, context: DriverContext) -> None:
         """Set up the part."""

@@ -97,7 +97,7 @@ class Engine:
         self._sessions: dict[tuple[str, str], ApiSession] = {}
         self._lock = ledger.process_lock(settings)
         self.workbench: Workbench = Workbench(finder, self._lock.process)
-        self._subscribers: list[tuple[int, Future[int]]] = []
+        self._subscribers: list[Future[int]] = []
         self._run_watches = RunWatches(ledger)
         self._version = 0
         self._failure: ActorError | None = None
@@ -366,11 +366,9 @@ class Engine:
         self.noticing.plan()
         if self._failure is not None or self._loop.closed:
             self._run_watches.wake_all(self._version)
-        if self._subscribers:
-            ready = [f for seen, f in self._subscribers if seen < self._version]
-            self._subscribers.clear()
-            for future in ready:
-                _settle(future, self._version)
+        subscribers, self._subscribers = self._subscribers, []
+        for future in subscribers:
+            _settle(future, self._version)
 
     def notify_callers(self) -> None:
         """Give callers what the ledger has for them. For the engine's loop."""
@@ -395,7 +393,7 @@ class Engine:
             if self._version > version:
                 _settle(future, self._version)
             else:
-                self._subscribers.append((version, future))
+                self._subscribers.append(future)
 
         return self._subscribed(wait)
 

@@ -55,6 +55,7 @@ from claude_batch.lifecycle.collection import (
     missing_may_be_billed,
     result_row_of,
 )
+from claude_batch.lifecycle.contact import workspace_of
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
     CLOCKS_APART,
@@ -165,11 +166,7 @@ async def recover(
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:
-            here = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
-            if client.workspace is not None:
-                here = workspaces.name_workspace(
-                    tx, here, fingerprint, client.workspace, ledger.has_leader
-                )
+            here = workspace_of(tx, ledger, client)
         mark = HighWater(ledger).read()
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)
@@ -179,7 +176,7 @@ async def recover(
                 return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
-                context = DriverContext.of(ledger, client, settings)
+                context = DriverContext(ledger, client, settings)
                 recovery = _Recovery(context, here, is_copy=even_if_whole, is_late=is_late)
                 return await recovery.run(force)
             except ServerChanged:
@@ -246,8 +243,7 @@ class _Recovery(DriverPart):
             is_doubted = self._is_copy or (is_first and is_counted)
             is_older = mark is not None and mark.incarnation not in self._ledger.incarnations
             if mark is not None:
-                # A backup from before a recovery lacks the incarnation that the recovery gave the
-                # ledger.
+                # A backup from before a recovery lacks the incarnation that the recovery gave.
                 self._ledger.add_incarnation(tx, mark.incarnation)
             if is_doubted or is_older:
                 # Other copies have this incarnation, too. One with as many POSTs as a mark of this
@@ -490,8 +486,7 @@ class _Recovery(DriverPart):
                         if row.cost != 0:
                             found.costs[parts[0]] = row.cost
                         continue
-                    # A single line may have strayed into our batch; so many without one of ours
-                    # have not.
+                    # A single line may have strayed into our batch, but not so many.
                     found.others += 1
                     if not found.sendings and found.others >= FOREIGN_LINES:
                         return found
@@ -614,7 +609,7 @@ async def refetch(
             f"{run_id} was sent to {there}, but this key is for {client.base_url}; name the "
             "run's server with --base-url. Nothing was fetched"
         )
-    collection = Collection(DriverContext.of(ledger, client, settings))
+    collection = Collection(DriverContext(ledger, client, settings))
     again = f"{_KEPT}; try again later"
     done = Refetched()
     for row in rows:
@@ -674,8 +669,7 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
     with ledger.write() as tx:
         row = batch_contents.batch(tx, batch_id)
         if row.state == BatchState.ENDED:
-            # The driver judges this batch; its successes are certain, also those of earlier
-            # sendings.
+            # The driver judges this batch; its successes are certain, also of earlier sendings.
             collected_batches.give_successes(tx, batch_id)
             charges.settle_stored(tx, batch_id)
             collected_batches.fetch_soon(tx, batch_id, now)

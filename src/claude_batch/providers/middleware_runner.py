@@ -197,30 +197,27 @@ def request_or_error(given: RequestLike) -> ActorRequest | InvalidRequestError:
         return error
 
 
-class MiddlewareRunner:
-    """Calls the middleware of one provider."""
+class MiddlewareRunner(Middlewares):
+    """Calls the middleware of one provider; false if there is none."""
 
-    def __init__(self, middleware: Middlewares) -> None:
-        self._middleware = middleware
-
-    async def before(self, actor: str, request: ActorRequest) -> ActorRequest:
+    async def before_request(self, actor: str, request: ActorRequest) -> ActorRequest:
         """Return the request to encode. Raises `MiddlewareError`."""
         passage = Passage(actor, request.key, request, NOTHING_SENT)
-        await self._pass(self._middleware.before, [passage], None)
+        await self._pass(self.before, [passage], None)
         if passage.error is not None:
             raise passage.error
         return passage.value
 
-    async def after(self, actor: str, result: ActorResult, kept: str) -> ActorResult:
+    async def after_response(self, actor: str, result: ActorResult, kept: str) -> ActorResult:
         """Return a result as the middleware returns it. An error of it ends with ``kept``."""
         [passed] = await self._after_some(actor, [result], kept)
         return passed
 
     async def finish(self, actor: str, results: Sequence[ActorResult]) -> None:
         """Pass results to the user's function; nothing that happens in it changes them."""
-        if self._middleware.post:
+        if self.post:
             passages = [Passage(actor, result.key, result, "") for result in results]
-            await self._pass(self._middleware.post, passages, self._middleware.post_timeout)
+            await self._pass(self.post, passages, self.post_timeout)
 
     def finish_sync(self, actor: str, results: Sequence[ActorResult]) -> None:
         """Run `finish` synchronously, with or without a running event loop."""
@@ -235,7 +232,7 @@ class MiddlewareRunner:
             for each in requests
         ]
         passages = [each for each in prepared if isinstance(each, Passage)]
-        await self._pass(self._middleware.before, passages, None)
+        await self._pass(self.before, passages, None)
         return [_prepared(each) if isinstance(each, Passage) else each for each in prepared]
 
     def before_all_sync(self, actor: str, requests: Iterable[RequestLike]) -> Iterator[Prepared]:
@@ -272,7 +269,7 @@ class MiddlewareRunner:
             for result in results
         ]
         passing = [passage for passage in passages if passage is not None]
-        await self._pass(self._middleware.after, passing, self._middleware.timeout)
+        await self._pass(self.after, passing, self.timeout)
         return [
             result if passage is None else _passed(result, passage)
             for result, passage in zip(results, passages, strict=True)

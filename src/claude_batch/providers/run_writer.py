@@ -29,15 +29,15 @@ from claude_batch.core.quantities import format_duration
 from claude_batch.core.settings import on_server
 from claude_batch.core.states import FAILED
 from claude_batch.ledger import budgets, deliveries, enqueue, held_requests, queries, retries
-from claude_batch.ledger.budgets import budgets_of
+from claude_batch.ledger.budgets import BudgetKey, budgets_of
 from claude_batch.ledger.deliveries import Displaced
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.retries import Rerun
 from claude_batch.ledger.single_calls import digest_of
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import (
+    bound_cost,
     count_under_way,
-    most_cost,
     today,
     tokens_of_files,
     unbounded_error,
@@ -48,7 +48,7 @@ from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.export import is_special
 from claude_batch.providers.preflight import Preflight
 from claude_batch.providers.reruns import report_kept, report_rerun
-from claude_batch.wire.bounds import Unbounded
+from claude_batch.wire.bounds import Unbounded, token_bound
 from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
@@ -199,7 +199,6 @@ class RunWriter:
         self._encode = encode
         self._actor = asked.actor
         self._refused = refused
-        self._is_new = False
         self._workspace_id = asked.workspace_id
         self._digests = [hashlib.blake2b(each, digest_size=20) for each in identities]
         self._elsewhere = {
@@ -222,14 +221,12 @@ class RunWriter:
         """The earlier content of the run that `finish` has found; None for a new run."""
         self.displaced: dict[tuple[str, str], Displaced] = {}
         """The runs, by id and place, from which `finish` has taken an output path or a folder."""
-        self._found = ""
         self._continued: tuple[Any, Rerun | None, int] | None = None
         """What a transaction found that has continued an earlier run, and may be committed."""
         self.stamp: int = 0
         """The ledger-wide stamp of `finish`: a later result was answered after it."""
         self._now = asked.created
-        self._judging = asked.process if drives and conversation else None
-        """This process, if it can judge the answers of requests with a format of their own."""
+        self._drives = drives
         self._prices: Prices | None = None
         self._files = tokens_of_files(ledger)
         self.run_id: str = new_run_id()
@@ -339,10 +336,8 @@ class RunWriter:
         if self._prices is None:
             return None
         try:
-            in_batches = self._mode.mode != "live"
-            return most_cost(
-                self._prices, encoded.params, self._now, batch=in_batches, files=self._files
-            )
+            bound = token_bound(encoded.params, self._files)
+            return bound_cost(self._prices, bound, self._now, batch=self._mode.mode != "live")
         except Unbounded as error:
             raise unbounded_error(error, key, (self._budget, self._actor)) from None
 
@@ -445,13 +440,11 @@ class RunWriter:
         reach(CrashPoint.BEFORE_STORED)
         known, self.rerun, self.stamp = self.ledger.apply(lambda tx: self._finish(tx, new))
         reach(CrashPoint.AFTER_STORED)
-        self._is_new = known is None
         run_id = self.run_id if known is None else str(known.id)
         self._count_for_budgets("actor", actors)
         self._count_for_budgets("run", [] if self._mode.budget is None else [run_id])
         warn_of_displaced(self.displaced.values(), run_id)
         if self.rerun is not None:
-            self._found = run_id
             report_rerun(run_id, self.rerun)
             if self.rerun.queued or self.rerun.unfinished:
                 kept = enqueue.kept_settings(known, self._mode, prefixed=self._prefixed)
@@ -463,7 +456,7 @@ class RunWriter:
 
     def _count_for_budgets(self, scope: BudgetScope, names: list[str]) -> None:
         """Count what was sent before the budgets that come with this run."""
-        of: list[tuple[BudgetScope, str]] = [(scope, name) for name in names]
+        of: list[BudgetKey] = [(scope, name) for name in names]
         if of and self._prices is not None:
             count_under_way(self.ledger, None, self._prices, of, self.ledger.now())
 
@@ -491,8 +484,8 @@ class RunWriter:
             enqueue.ask_again(tx, known.id, self.asked, self.ledger.now())
             rerun = retries.rerun(tx, known.id, self._now)
         run_id = self.run_id if known is None else known.id
-        judge = self._judging if self.beside.outputs else self.asked.judge
-        if judge is not None:
+        judge = self.asked.process
+        if judge is not None and self._drives and self.is_judged:
             workspace_id, now = self._workspace_id, self.ledger.now()
             enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
         output, folder = self.asked.output, self.asked.forms.results_dir
@@ -506,27 +499,23 @@ class RunWriter:
         self._continued = None if known is None else found
         return found
 
-    def report(self, engine: Engine) -> None:
-        """Notify the engine, and for a new run the observers, that the run waits to be sent."""
-        if self._is_new:
-            queued = RequestsQueued(
-                ledger=engine.observers.ledger,
-                run_id=self.run_id,
+    def report(self, engine: Engine, run_id: str) -> None:
+        """Notify the engine and the observers that the run which `finish` returned waits."""
+        ledger, event = engine.observers.ledger, None
+        if self.rerun is None:
+            event = RequestsQueued(
+                ledger=ledger,
+                run_id=run_id,
                 actor=self._actor,
                 requests=self._count,
                 kind="run",
             )
-            engine.observers.report(queued)
-            engine.noticing.follow([self.run_id])
-        elif self.rerun is not None and self.rerun.queued:
-            retried = RequestsRetried(
-                ledger=engine.observers.ledger,
-                requests=sum(self.rerun.queued.values()),
-                reason="order",
-                run_id=self._found,
-            )
-            engine.observers.report(retried)
-            engine.noticing.follow([self._found])
+        elif self.rerun.queued:
+            count = sum(self.rerun.queued.values())
+            event = RequestsRetried(ledger=ledger, requests=count, reason="order", run_id=run_id)
+        if event is not None:
+            engine.observers.report(event)
+            engine.noticing.follow([run_id])
         engine.wake()
 
     def _earlier(self, tx: Transaction) -> Any | None:

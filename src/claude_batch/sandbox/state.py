@@ -31,7 +31,7 @@ from .answers import Answer, answer, is_turn_directive, refusal, respond, turn
 from .api_errors import ApiError, as_api_error, error_named
 from .fault_plan import PLANNED_OUTCOMES, FaultPlan
 from .sandbox_settings import Responder, SandboxSettings
-from .token_usage import CACHE_MARK, CacheUse, PromptCache, Usage, params_sha256
+from .token_usage import CACHE_MARK, NO_CACHE, CacheUse, PromptCache, Usage, params_sha256
 from .validation import (
     FILES_VERSION,
     VERSIONS,
@@ -113,9 +113,7 @@ class Files:
         stored = reversed(self._all.values())
         return [each for each in stored if each.workspace == workspace and not each.deleted]
 
-    def put_into(
-        self, request: Request, workspace: str, context: CallContext, *, processed: bool = False
-    ) -> None:
+    def put_into(self, request: Request, context: CallContext, *, processed: bool = False) -> None:
         """Replace file sources by the files' content; raises `ApiError`.
 
         ``processed``: the request was valid before, so a file that was deleted since is no error.
@@ -129,7 +127,7 @@ class Files:
             known = self._all.get(file_id) if processed else None
             if known is None:
                 need_beta(context, where)
-                known = self.find(file_id, workspace)
+                known = self.find(file_id, context.workspace)
                 _check_kind(block_type, known, where)
             return _source(known)
 
@@ -180,16 +178,18 @@ _DIRECTIVE = re.compile(rb"\[\[sandbox:([a-z_:0-9]+)\]\]")
 
 @dataclass(slots=True)
 class Ending:
-    """The outcome of a request, unless it is the success with its default answer."""
+    """How a request ends."""
 
     outcome: str
     """`succeeded`, `errored`, `canceled` or `expired`."""
     error: ApiError | None = None
     answer: Answer | None = None
     """The answer, if it is not the default answer of the params."""
-    cache: CacheUse | None = None
+    cache: CacheUse = NO_CACHE
 
 
+SUCCEEDED = Ending("succeeded")
+"""The success with the default answer, which is not stored."""
 CANCELED = Ending("canceled")
 EXPIRED = Ending("expired")
 
@@ -219,50 +219,45 @@ class Endings:
             or FILE_MARK in body
         )
 
-    def decide(
-        self, raw: bytes, custom_id: str | None, context: CallContext, workspace: str, now: float
-    ) -> Ending | None:
-        """Return the ending of one request, or `None` for a plain success. Counts as processing."""
+    def decide(self, raw: bytes, custom_id: str | None, context: CallContext, now: float) -> Ending:
+        """Return the ending of one request. Counts as processing."""
         try:
-            ending = self._requested(raw, custom_id)
-            if ending is not None and ending.outcome != "succeeded":
-                # A live message cannot expire or be canceled: it is answered.
-                if ending.outcome == "errored" or context.batch:
-                    return ending
-                ending = None
+            wanted = self._requested(raw, custom_id)
+            # A live message cannot expire or be canceled: it is answered.
+            if wanted.outcome == "errored" or (wanted.outcome != "succeeded" and context.batch):
+                return wanted
             request = check_params(raw, context)
             if FILE_MARK in raw:
-                self.files.put_into(request, workspace, context)
-            if ending is None and self.responder is not None:
+                self.files.put_into(request, context)
+            made = wanted.answer
+            if made is None and self.responder is not None:
                 made = respond(self.responder, raw, request.params)
-                ending = None if made is None else Ending("succeeded", answer=made)
-            if ending is None and (self.uses_tools or DIRECTIVE_MARK in raw):
+            if made is None and (self.uses_tools or DIRECTIVE_MARK in raw):
                 made = turn(raw, request, self.seed, uses_tools=self.uses_tools)
-                ending = None if made is None else Ending("succeeded", answer=made)
-            cache = None
+            cache = NO_CACHE
             if CACHE_MARK in raw:
-                cache = self.cache.use(workspace, decoded(msgspec.json.decode, raw), now)
+                params = decoded(msgspec.json.decode, raw)
+                cache = self.cache.use(context.workspace, params, now)
         except ApiError as error:
             return Ending("errored", error=error)
-        if cache is None:
-            return ending
-        ending = ending or Ending("succeeded")
-        ending.cache = cache
-        return ending
+        if made is None and cache is NO_CACHE:
+            return SUCCEEDED
+        return Ending("succeeded", answer=made, cache=cache)
 
-    def _requested(self, raw: bytes, custom_id: str | None) -> Ending | None:
-        directed = self._directed(raw) if DIRECTIVE_MARK in raw else None
+    def _requested(self, raw: bytes, custom_id: str | None) -> Ending:
+        """Return the ending that a directive or the plan asks for; by default a success."""
+        directed = self._directed(raw) if DIRECTIVE_MARK in raw else SUCCEEDED
         if not self.plan.about_requests:
             return directed
         rule = self.plan.ending(custom_id, raw.decode("utf-8", "replace"), params_sha256(raw))
-        if rule is None or directed is not None:
+        if rule is None or directed is not SUCCEEDED:
             return directed
         if rule.error is None:
             return _ending(rule.outcome, ApiError("api_error"))
         error = ApiError(rule.error.type, rule.error.message, details=rule.error.details)
         return Ending("errored", error=error)
 
-    def _directed(self, raw: bytes) -> Ending | None:
+    def _directed(self, raw: bytes) -> Ending:
         for match in _DIRECTIVE.finditer(raw):
             words = match[1].decode().split(":")
             once = len(words) > 1 and words[-1] == "once"
@@ -281,7 +276,7 @@ class Endings:
                     "invalid_request_error", f"unknown directive {match[0].decode()} in the prompt"
                 )
             return _ending(outcome, error)
-        return None
+        return SUCCEEDED
 
 
 def _ending(outcome: str, error: ApiError) -> Ending:
@@ -290,16 +285,10 @@ def _ending(outcome: str, error: ApiError) -> Ending:
     return Ending(outcome, error=error if outcome == "errored" else None)
 
 
-def answer_and_usage(request: Request, ending: Ending | None, seed: int) -> tuple[Answer, Usage]:
+def answer_and_usage(request: Request, ending: Ending, seed: int) -> tuple[Answer, Usage]:
     """Return the message of a request that succeeded, and its usage."""
-    given = ending.answer if ending is not None else None
-    if given is None:
-        given = answer(request, seed)
-    cache = ending.cache if ending is not None else None
-    tokens = request.input_tokens
-    if cache is not None:
-        return given, cache.of(tokens, given.output_tokens)
-    return given, Usage(tokens, given.output_tokens)
+    given = ending.answer or answer(request, seed)
+    return given, ending.cache.of(request.input_tokens, given.output_tokens)
 
 
 # Batches and their clock --------------------------------------------------------------------------
@@ -313,7 +302,6 @@ _EXAMPLE = (
     b'{"requests":[{"custom_id":"my-custom-id-1","params":{"model":"claude-haiku-4-5",'
     b'"max_tokens":1024,"messages":[{"role":"user","content":"Hello, world"}]}}]}'
 )
-_EXAMPLE_CONTEXT = CallContext(batch=True, version=VERSIONS[-1], betas=frozenset())
 
 
 LAST_TIME = 221_845_392_000.0
@@ -359,7 +347,6 @@ class Batch:
 
     id: str
     ordinal: int
-    workspace: str
     context: CallContext
     entries: list[Entry]
     looked_at: bool
@@ -380,16 +367,16 @@ class Batch:
     processed: int = 0
     """Number of requests processed; the others were canceled or expired."""
     endings: dict[int, Ending] = field(default_factory=dict[int, Ending])
-    """Endings other than plain success, by position."""
+    """Endings other than `SUCCEEDED`, by position."""
     counts: Counter[str] = field(default_factory=Counter[str])
     hashes: list[str] | None = None
     """SHA-256 of each request's params, once the billing has been read."""
 
-    def ending(self, position: int) -> Ending | None:
-        """Return the ending of the request at `position` of an ended batch; `None` for success."""
+    def ending(self, position: int) -> Ending:
+        """Return the ending of the request at `position` of an ended batch."""
         if position >= self.processed:
             return EXPIRED if self.cancel_at is None else CANCELED
-        return self.endings.get(position)
+        return self.endings.get(position, SUCCEEDED)
 
     def fail(self, position: int, error: Exception) -> None:
         """End a request as errored that had succeeded, because no answer can be made for it."""
@@ -445,7 +432,6 @@ class Batches:
         self,
         entries: list[Entry],
         body: bytes,
-        workspace: str,
         context: CallContext,
         listed_after: float = 0.0,
     ) -> Batch:
@@ -453,7 +439,7 @@ class Batches:
         queued = sum(
             len(batch.entries)
             for batch in self._unfinished.values()
-            if batch.workspace == workspace
+            if batch.context.workspace == context.workspace
         )
         if queued + len(entries) > self.settings.queue_limit:
             raise ApiError(
@@ -462,7 +448,7 @@ class Batches:
                 f"requests: {queued} are queued.",
             )
         batch_id = f"msgbatch_{uuid.uuid4().hex[:24]}"
-        batch = self._new(batch_id, entries, body, workspace, context)
+        batch = self._new(batch_id, entries, body, context)
         batch.listed_at += max(listed_after, self.settings.listed_after)
         self._all.append(batch)
         self._by_id[batch.id] = batch
@@ -470,21 +456,13 @@ class Batches:
         self._ends_at(batch, batch.due)
         return batch
 
-    def _new(
-        self,
-        batch_id: str,
-        entries: list[Entry],
-        body: bytes,
-        workspace: str,
-        context: CallContext,
-    ) -> Batch:
+    def _new(self, batch_id: str, entries: list[Entry], body: bytes, context: CallContext) -> Batch:
         now = self.clock.now()
         natural_end = now + self.settings.latency
         expires_at = now + self.settings.expires_after
         return Batch(
             id=batch_id,
             ordinal=len(self._all),
-            workspace=workspace,
             context=context,
             entries=entries,
             looked_at=self.endings.looks_at(body),
@@ -500,7 +478,10 @@ class Batches:
     def _example(self, batch_id: str, workspace: str, *, ended: bool) -> Batch:
         """Return a batch for an id that does not exist; it is not stored."""
         entries = check_create(_EXAMPLE, max_requests=1)
-        batch = self._new(batch_id, entries, _EXAMPLE, workspace, _EXAMPLE_CONTEXT)
+        context = CallContext(
+            workspace=workspace, batch=True, version=VERSIONS[-1], betas=frozenset()
+        )
+        batch = self._new(batch_id, entries, _EXAMPLE, context)
         if ended:
             batch.ended_at, batch.processed = batch.created_at, 1
             batch.counts["succeeded"] = 1
@@ -516,7 +497,7 @@ class Batches:
         With the setting `any_id`, an unknown id returns an example; ``ended`` says in which state.
         """
         batch = self._by_id.get(batch_id)
-        if batch is None or batch.deleted or batch.workspace != workspace:
+        if batch is None or batch.deleted or batch.context.workspace != workspace:
             if self.settings.any_id:
                 return self._example(batch_id, workspace, ended=ended)
             raise ApiError("not_found_error", f"Message Batch {batch_id} not found.")
@@ -553,7 +534,7 @@ class Batches:
         self, workspace: str, limit: int, after_id: str | None, before_id: str | None
     ) -> tuple[list[Batch], bool]:
         """Return the batches next to a cursor, newest first, and whether more follow them."""
-        newest = [batch for batch in reversed(self._all) if batch.workspace == workspace]
+        newest = [each for each in reversed(self._all) if each.context.workspace == workspace]
         now = self.clock.now()
         start = self._position(newest, after_id, "after_id") + 1 if after_id else 0
         stop = self._position(newest, before_id, "before_id") if before_id else len(newest)
@@ -617,9 +598,9 @@ class Batches:
             try:
                 if batch.looked_at or self.endings.plan.about_requests:
                     ending = self.endings.decide(
-                        bytes(entry.params), entry.custom_id, context, batch.workspace, batch.due
+                        bytes(entry.params), entry.custom_id, context, batch.due
                     )
-                    if ending is not None:
+                    if ending is not SUCCEEDED:
                         endings[position] = ending
                 else:
                     check_params(entry.params, context)
