@@ -41,16 +41,6 @@ class Disposition(StrEnum):
     UNDOCUMENTED = "undocumented"  # of an outcome that the API does not document: perhaps billed
 
 
-def with_retry_on(disposition: Disposition, error_type: str, retry_on: str | None) -> Disposition:
-    """Return what an error asks for if the user wants some types of errors retried.
-
-    ``retry_on`` are these types, separated by commas.
-    """
-    if disposition is Disposition.FINAL and retry_on and error_type in retry_on.split(", "):
-        return Disposition.RETRY
-    return disposition
-
-
 class Standing(msgspec.Struct, frozen=True):
     """The facts about a request and its run that the decision depends on."""
 

@@ -14,12 +14,12 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.outcome import Disposition, with_retry_on
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.terminal import encodable
 
 _log = logging.getLogger(__name__)
@@ -114,9 +114,13 @@ class RequestFault(NamedTuple):
     """What the error means without a `Classifier`."""
 
     def with_retry_on(self, retry_on: str | None) -> RequestFault:
-        """Return the fault with the default that a run's ``retry_on`` gives it."""
-        asks = with_retry_on(Disposition(self.default), self.error_type, retry_on)
-        return self._replace(default=cast("Classification", str(asks)))
+        """Return the fault with the default that a run's ``retry_on`` gives it.
+
+        ``retry_on`` are types of errors, separated by commas.
+        """
+        if self.default == "final" and retry_on and self.error_type in retry_on.split(", "):
+            return self._replace(default="retry")
+        return self
 
 
 class Classifier(Protocol):

@@ -16,7 +16,7 @@ import msgspec
 from claude_batch.core.answer_parts import Usage
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
-from claude_batch.core.outcome import Disposition, with_retry_on
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.user_functions import Classification, RequestFault
 from claude_batch.ledger import (
     batch_contents,
@@ -695,12 +695,12 @@ class Collection(DriverPart):
         known: dict[tuple[str, ...], Disposition] = {}
         for error, place in faults:
             wanted = retry_on.get(run_of.get(new[place].request_seq, ""))
-            asks = with_retry_on(Disposition(new[place].disposition), error.type, wanted)
             # An error has no other disposition.
-            default = cast("Classification", str(asks))
-            kind = (error.type, error.message, repr(error.details), default)
+            default = cast("Classification", str(new[place].disposition))
+            fault = RequestFault(error.type, error.message, error.details, None, default)
+            fault = fault.with_retry_on(wanted)
+            kind = (error.type, error.message, repr(error.details), fault.default)
             if kind not in known:
-                fault = RequestFault(error.type, error.message, error.details, None, default)
                 known[kind] = await self._functions.disposition(fault)
             new[place] = new[place]._replace(disposition=known[kind])
 
