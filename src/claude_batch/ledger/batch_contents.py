@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import msgspec
 from sqlalchemy import (
     Connection,
     and_,
@@ -232,36 +233,41 @@ _batch = select(
 ).join(lanes, lanes.c.id == batches.c.lane_id)
 
 
+class Cut(msgspec.Struct, frozen=True):
+    """The first part of a lane's queue, which makes one batch."""
+
+    last_seq: int
+    count: int
+    params_bytes: int
+    poll_interval: float
+    max_poll_interval: float
+
+
 def pack(
     tx: Connection,
     lane_id: int,
-    *,
-    last_seq: int,
-    count: int,
-    params_bytes: int,
-    poll_interval: float,
-    max_poll_interval: float,
+    cut: Cut,
     now: float,
+    *,
     alone: str = "",
     which: Selection = "first",
     only: Sequence[int] | None = None,
 ) -> int:
     """Bind queued requests of a lane to a new batch; return its id.
 
-    They are those of the selection up to ``last_seq``, or the first ``count`` of ``by_prefix``.
+    They are those of the selection up to the cut's end, or as many of ``by_prefix``.
     ``only``: these row numbers, and no others.
     """
-    batch_id = _insert_batch(
-        tx, lane_id, count, params_bytes, poll_interval, max_poll_interval, now, int(now // DAY)
-    )
+    polls = cut.poll_interval, cut.max_poll_interval
+    batch_id = _insert_batch(tx, lane_id, cut.count, cut.params_bytes, *polls, now, int(now // DAY))
     if only is not None:
         transitions.pack_each(tx, _QUEUED, batch_id, only)
         _note_runs(tx, batch_id)
         return batch_id
     eligible_runs = select(runs.c.id).where(*_PACKABLE, alone == ALONE, runs.c.id.not_in(_FULL))
-    mine: Any = requests.c.seq <= last_seq
+    mine: Any = requests.c.seq <= cut.last_seq
     if which == "by_prefix":
-        chosen = _QUEUED_BY_PREFIX.with_only_columns(requests.c.seq).limit(count).subquery()
+        chosen = _QUEUED_BY_PREFIX.with_only_columns(requests.c.seq).limit(cut.count).subquery()
         mine = requests.c.seq.in_(select(chosen.c.seq).params(lane=lane_id, alone=alone))
     elif which == "primers":
         ahead = exists().where(primers.c.request_seq == requests.c.seq)

@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-import msgspec
-
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import batch_contents, live_calls, unknown_batches
+from claude_batch.ledger.batch_contents import Cut
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 from claude_batch.lifecycle.budget_room import Fitting, live_costs, reserve_what_waits
 from claude_batch.money.prices import Prices
@@ -33,16 +32,6 @@ class Policy(Protocol):
     mode: str
     auto_threshold: int
     request_count: int
-
-
-class Cut(msgspec.Struct, frozen=True):
-    """The first part of a lane's queue, which makes one batch."""
-
-    last_seq: int
-    count: int
-    params_bytes: int
-    poll_interval: float
-    max_poll_interval: float
 
 
 def plan_cut(
@@ -251,19 +240,7 @@ def pack_due(
             if cut is None:
                 continue
             packed.append(
-                batch_contents.pack(
-                    tx,
-                    lane_id,
-                    last_seq=cut.last_seq,
-                    count=cut.count,
-                    params_bytes=cut.params_bytes,
-                    poll_interval=cut.poll_interval,
-                    max_poll_interval=cut.max_poll_interval,
-                    now=now,
-                    alone=alone,
-                    which=which,
-                    only=only,
-                )
+                batch_contents.pack(tx, lane_id, cut, now, alone=alone, which=which, only=only)
             )
         reach(CrashPoint.AFTER_PACK)
     return packed, min(later, default=None)
