@@ -18,7 +18,8 @@ from weakref import WeakSet
 from claude_batch.core.outcome import Disposition
 from claude_batch.ledger import conversations
 from claude_batch.ledger.conversations import Verdict
-from claude_batch.ledger.store import Ledger, Record, Transaction
+from claude_batch.ledger.store import Record, Transaction
+from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.threads import DaemonThreads
 from claude_batch.lifecycle.tool_runner import ASKING_AT_ONCE, Workbench, asking
 from claude_batch.wire.conversation import Check
@@ -47,16 +48,17 @@ def needs_verdict(row: Record) -> bool:
     return row.disposition == Disposition.FINAL and not row.judged and not row.cancelled
 
 
-class AnswerJudges:
+class AnswerJudges(DriverPart):
     """The judges of one workspace's answers. Not thread-safe."""
 
-    def __init__(self, ledger: Ledger, workbench: Workbench, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, context: DriverContext, workbench: Workbench, wake: Callable[[], None]
+    ) -> None:
         """Set up the judges; ``wake`` is called as in `JudgeThreads`."""
-        self._ledger = ledger
+        super().__init__(context)
         self._workbench = workbench
         self._process = workbench.process
         self._threads = JudgeThreads(wake)
-        self.is_stopping: Callable[[], bool] = lambda: False
         self._judging: dict[tuple[int, int], Judging] = {}
         """Verdicts that another process waits for, and that are not there yet."""
         self._seen: dict[str, float] = {}
@@ -155,7 +157,7 @@ class AnswerJudges:
 
         Its answer is checked again by the next process.
         """
-        ends = self.is_stopping() or self._workbench.is_closing
+        ends = self._stopping() or self._workbench.is_closing
         return ends and self._threads.has_asked(verdict)
 
     def _judge(self, run_id: str, position: int, check: Check) -> str | None:

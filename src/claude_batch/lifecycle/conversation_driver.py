@@ -108,7 +108,7 @@ class Conversations(DriverPart):
         self._process = workbench.process
         self._wake = wake
         self._lock = threading.Lock()
-        self.judges: AnswerJudges = AnswerJudges(context.ledger, workbench, wake)
+        self.judges: AnswerJudges = AnswerJudges(context, workbench, wake)
         self._standing: dict[int, _Standing] = {}
         self._to_judge: list[_Standing] = []
         """Conversations of the present page whose answers a caller's function has to judge."""

@@ -35,18 +35,16 @@ class ConversationLoop:
         workbench: Workbench | None,
         *,
         workspace: Callable[[], int],
-        stopping: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
         """Set up with the tools in ``workbench``; ``changed`` is called after each look."""
         self._workbench = workbench or Workbench()
         self._workspace = workspace
-        self._stopping = stopping
+        self._stopping = context.stopping
         self._changed = changed
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._conversations = Conversations(context, self._workbench, self._tool_has_ended)
-        self._conversations.judges.is_stopping = stopping
 
     def wake(self) -> None:
         """Look now, because an answer may have arrived."""

@@ -154,7 +154,6 @@ class Driver(DriverPart):
             context,
             workbench,
             workspace=lambda: self.workspace_id,
-            stopping=context.stopping,
             changed=self._turns_changed,
         )
 
