@@ -200,8 +200,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
         It would be sent, and paid for, as a prompt. A pattern such as ``'*.yaml'`` names prompts.
         """
-        first = self.arguments[0]
-        if first.lower().endswith((".yaml", ".yml")) and os.path.isfile(first):
+        if _is_yaml(first := self.arguments[0]):
             raise click.UsageError(
                 f"--model is given instead of ACTOR, but {first} is given too. Leave out --model "
                 f"to use this actor, or leave out {first}"
@@ -222,6 +221,10 @@ def _foreign_provider(actor: ActorConfiguration) -> ActorError:
     )
 
 
+def _is_yaml(path: str) -> bool:
+    return path.lower().endswith((".yaml", ".yml")) and os.path.isfile(path)
+
+
 def _refuse_second_actor(path: str) -> None:
     """Raise `click.UsageError` if an INPUT is an actor, which would be sent, and paid for, as text.
 
@@ -229,9 +232,7 @@ def _refuse_second_actor(path: str) -> None:
     """
     from claude_batch.actor.loader import ActorLoader
 
-    if not (path.lower().endswith((".yaml", ".yml")) and os.path.isfile(path)):
-        return
-    if ActorLoader.is_actor(path):
+    if _is_yaml(path) and ActorLoader.is_actor(path):
         raise click.UsageError(
             f"one command has one actor, and {path} is an actor too. Leave it out, or run a "
             "command for each. To send its text as a prompt, give the file another suffix, such "

@@ -649,12 +649,11 @@ class Run(Closing):
 
     def _take_up(self) -> None:
         """Continue a run whose cancellation has ended, unless another process has done that."""
-        ledger = self._engine.ledger
-        with ledger.read() as tx:
-            cancelled = queries.run_row(tx, self.id).cancelled is not None
-        if cancelled:
-            with ledger.write() as tx:
+        ledger, again = self._engine.ledger, None
+        with ledger.write() as tx:
+            if queries.run_row(tx, self.id).cancelled is not None:
                 again = retries.rerun(tx, self.id, ledger.now())
+        if again is not None:
             report_rerun(self.id, again)
             self._stamp = again.stamp
             self._ask_again(sum(again.queued.values()))

@@ -189,7 +189,7 @@ class RunWriter:
         """
         self._preflight = preflight
         self.asked: NewRun = asked
-        self._mode = mode = asked.mode
+        mode = asked.mode
         self._marks = CacheMarks.of(mode)
         self._is_compared = mode.reuse or mode.dedupe
         self._on_stored = on_stored
@@ -197,9 +197,7 @@ class RunWriter:
         self._conversation = conversation
         self.ledger: Ledger = ledger
         self._encode = encode
-        self._actor = asked.actor
         self._refused = refused
-        self._workspace_id = asked.workspace_id
         self._digests = [hashlib.blake2b(each, digest_size=20) for each in identities]
         self._elsewhere = {
             address: hashlib.blake2b(each, digest_size=20)
@@ -225,7 +223,6 @@ class RunWriter:
         """What a transaction found that has continued an earlier run, and may be committed."""
         self.stamp: int = 0
         """The ledger-wide stamp of `finish`: a later result was answered after it."""
-        self._now = asked.created
         self._drives = drives
         self._prices: Prices | None = None
         self._files = tokens_of_files(ledger)
@@ -233,7 +230,7 @@ class RunWriter:
         ledger.apply(lambda tx: enqueue.begin_run(tx, asked, self.run_id))
         self._budget: BudgetScope = "run"
         """The narrowest budget, which needs a bound of each request's cost."""
-        day = today(self._now)
+        day = today(self.asked.created)
         if found := ledger.query(lambda tx: budgets_of(tx, self.run_id, asked.actor, day)):
             self._prices = prices or prices_of()
             self._budget = found[0].scope
@@ -337,9 +334,10 @@ class RunWriter:
             return None
         try:
             bound = token_bound(encoded.params, self._files)
-            return bound_cost(self._prices, bound, self._now, batch=self._mode.mode != "live")
+            in_batches = self.asked.mode.mode != "live"
+            return bound_cost(self._prices, bound, self.asked.created, batch=in_batches)
         except Unbounded as error:
-            raise unbounded_error(error, key, (self._budget, self._actor)) from None
+            raise unbounded_error(error, key, (self._budget, self.asked.actor)) from None
 
     def flush(self) -> None:
         """Store the requests added since the last flush."""
@@ -377,8 +375,8 @@ class RunWriter:
             tx,
             self.run_id,
             new,
-            created=self._now,
-            due=self._now,
+            created=self.asked.created,
+            due=self.asked.created,
             prefixed=self._prefixed,
             process=self.asked.process,
         )
@@ -393,7 +391,7 @@ class RunWriter:
     def _lane(self, tx: Transaction, headers: LaneHeaders, lanes: dict[LaneHeaders, int]) -> int:
         lane_id = lanes.get(headers)
         if lane_id is None:
-            lane_id = enqueue.ensure_lane(tx, self._workspace_id, *headers.as_lane())
+            lane_id = enqueue.ensure_lane(tx, self.asked.workspace_id, *headers.as_lane())
             lanes[headers] = lane_id
         return lane_id
 
@@ -407,9 +405,9 @@ class RunWriter:
         self.flush()
         known = self.ledger.query(self._earlier)
         if known is None:
-            return range(self._count), self._mode
+            return range(self._count), self.asked.mode
         places = self.ledger.query(lambda tx: retries.to_send(tx, known.id))
-        return places, enqueue.kept_mode(known, self._mode)
+        return places, enqueue.kept_mode(known, self.asked.mode)
 
     def finish(self, *, new: bool = False) -> str | None:
         """Make the stored requests a run that can be sent, and return its id.
@@ -435,19 +433,19 @@ class RunWriter:
             self._look_ahead()
             self._spare(anew=new)
         # Before its budget is there, too: a driver may send something as soon as it is.
-        actors = [] if self._mode.actor_budget is None else [self._actor]
+        actors = [] if self.asked.mode.actor_budget is None else [self.asked.actor]
         self._count_for_budgets("actor", actors)
         reach(CrashPoint.BEFORE_STORED)
         known, self.rerun, self.stamp = self.ledger.apply(lambda tx: self._finish(tx, new))
         reach(CrashPoint.AFTER_STORED)
         run_id = self.run_id if known is None else str(known.id)
         self._count_for_budgets("actor", actors)
-        self._count_for_budgets("run", [] if self._mode.budget is None else [run_id])
+        self._count_for_budgets("run", [] if self.asked.mode.budget is None else [run_id])
         warn_of_displaced(self.displaced.values(), run_id)
         if self.rerun is not None:
             report_rerun(run_id, self.rerun)
             if self.rerun.queued or self.rerun.unfinished:
-                kept = enqueue.kept_settings(known, self._mode, prefixed=self._prefixed)
+                kept = enqueue.kept_settings(known, self.asked.mode, prefixed=self._prefixed)
                 report_kept(run_id, kept)
         if self._workbench is not None and self._conversation is not None:
             own = {at: judge_of(output) for at, output in self.beside.outputs.items()}
@@ -482,11 +480,11 @@ class RunWriter:
                 enqueue.move_contexts(tx, self.run_id, known.id)
             enqueue.drop_run(tx, self.run_id)
             enqueue.ask_again(tx, known.id, self.asked, self.ledger.now())
-            rerun = retries.rerun(tx, known.id, self._now)
+            rerun = retries.rerun(tx, known.id, self.asked.created)
         run_id = self.run_id if known is None else known.id
         judge = self.asked.process
         if judge is not None and self._drives and self.is_judged:
-            workspace_id, now = self._workspace_id, self.ledger.now()
+            workspace_id, now = self.asked.workspace_id, self.ledger.now()
             enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
         output, folder = self.asked.output, self.asked.forms.results_dir
         if output is not None and is_special(output):
@@ -506,7 +504,7 @@ class RunWriter:
             event = RequestsQueued(
                 ledger=ledger,
                 run_id=run_id,
-                actor=self._actor,
+                actor=self.asked.actor,
                 requests=self._count,
                 kind="run",
             )
@@ -530,10 +528,10 @@ class RunWriter:
 
     def _check_deadline(self) -> None:
         # Relative deadlines begin now. A run that is continued may have missed its own.
-        if (fault := deadline_fault(self._mode, self._now)) is not None:
+        if (fault := deadline_fault(self.asked.mode, self.asked.created)) is not None:
             self.abort()
             raise fault
-        _warn_of_margin(self._mode, self._now)
+        _warn_of_margin(self.asked.mode, self.asked.created)
 
     def _warn_of_twins(self) -> None:
         """Warn if the ledger has the same requests for another base URL, and they may be paid."""
@@ -564,12 +562,14 @@ class RunWriter:
         if self._preflight is None:
             return
         shapes = self._preflight.shapes
-        known = self.ledger.query(lambda tx: budgets.counted_shapes(tx, self._workspace_id, shapes))
+        known = self.ledger.query(
+            lambda tx: budgets.counted_shapes(tx, self.asked.workspace_id, shapes)
+        )
         if counted := self._preflight.check(self._count, known):
             now = self.ledger.now()
             # Counts that are stored twice change no estimate.
             self.ledger.apply(
-                lambda tx: budgets.add_token_counts(tx, self._workspace_id, counted, now)
+                lambda tx: budgets.add_token_counts(tx, self.asked.workspace_id, counted, now)
             )
 
     def _spare(self, *, anew: bool) -> None:
@@ -580,16 +580,16 @@ class RunWriter:
 
         ``anew``: requests that were answered before are sent again anyway.
         """
-        if self._mode.reuse and not anew:
+        if self.asked.mode.reuse and not anew:
             held_requests.index_answers(self.ledger)
             with self.ledger.read() as tx:
                 held_requests.take_all_answers(
                     self.ledger, held_requests.answered_before(tx, self.run_id)
                 )
-        if self._mode.dedupe:
+        if self.asked.mode.dedupe:
             with self.ledger.read() as tx:
                 held_requests.hold_doubles(self.ledger, held_requests.doubled(tx, self.run_id))
-        if self._mode.prime and self._prefixed:
+        if self.asked.mode.prime and self._prefixed:
             held_requests.hold_back(self.ledger, self.run_id)
 
     def kept(self) -> str | None:
