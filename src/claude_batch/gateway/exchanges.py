@@ -197,7 +197,7 @@ class Exchange:
         self._on_taken = on_taken
         self._calls: set[HeldCall] = set()
         self._keeps = False
-        self._was_taken = False
+        self._is_acknowledged = False
         self._done = future.on_loop()
         self.on_done(self._wake_calls)
 
@@ -266,17 +266,15 @@ class Exchange:
         if self._calls:
             return False
         if not self.future.leave("keep" if self._keeps else self._departure):
-            answer = self.answer
-            if answer is not None and not self._was_taken:
-                self._on_taken(answer, False)
+            self.acknowledge(taken=False)
         return True
 
-    def taken(self) -> None:
-        """Note that a caller has the answer, or that it gets a failure when it calls again."""
+    def acknowledge(self, *, taken: bool) -> None:
+        """Report once whether a caller has the answer, or gets a failure when it calls again."""
         answer = self.answer
-        if answer is not None and not self._was_taken:
-            self._was_taken = True
-            self._on_taken(answer, True)
+        if answer is not None and not self._is_acknowledged:
+            self._is_acknowledged = True
+            self._on_taken(answer, taken)
 
     def repeated(self, retries: int) -> Exchange:
         """Return an exchange with the same outcome, for the repetition of an aborted call."""

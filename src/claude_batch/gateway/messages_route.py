@@ -253,7 +253,7 @@ class MessagesRoute:
                     await call.begin(200, {**_STREAM, **found, **exchange.origin})
                 await call.finish(pieces)
                 if call.is_whole:
-                    exchange.taken()
+                    exchange.acknowledge(taken=True)
                 return
         response = await self._response(exchange)
         if not call.has_begun:
@@ -265,11 +265,11 @@ class MessagesRoute:
             await call.finish([b"event: error\ndata: %b\n\n" % in_one_line(response.content)])
         else:
             # The client repeats the call, and then gets this failure.
-            exchange.taken()
+            exchange.acknowledge(taken=True)
             self._gateway.exchanges.note_failure(exchange, options)
             raise Aborted
         if call.is_whole:
-            exchange.taken()
+            exchange.acknowledge(taken=True)
 
     async def _response(self, exchange: Exchange) -> httpx2.Response:
         ttl = self._gateway.failure_ttl
