@@ -84,7 +84,7 @@ class _Access:
                 f"trying; a random one is {secrets.token_urlsafe(24)}"
             )
         self._token = None if token is None else token.encode("utf-8", "surrogateescape")
-        self._hosts = HostCheck(settings.host, settings.allowed_hosts)
+        self.hosts: HostCheck = HostCheck(settings.host, settings.allowed_hosts)
         # For the forms of this process. A page of another origin can send a form, but not read one.
         self.form_token: str = secrets.token_urlsafe(32)
 
@@ -92,10 +92,6 @@ class _Access:
     def has_token(self) -> bool:
         """Whether a browser must log in."""
         return self._token is not None
-
-    def refused_host(self, request: Request) -> str | None:
-        """Return the host name of a call for another server, or None."""
-        return self._hosts.refused(request.headers.get("host", ""))
 
     def is_admitted(self, request: Request) -> bool:
         """Return whether a call may see pages."""
@@ -248,7 +244,7 @@ class DashboardApp:
         await (response or self._app)(scope, receive, protected)
 
     def _refusal(self, request: Request) -> Response | None:
-        host = self._access.refused_host(request)
+        host = self._access.hosts.refused(request.headers.get("host", ""))
         if host is not None:
             words = (
                 f"this dashboard does not serve the host {host[:200]!r}; "
