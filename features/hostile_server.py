@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 import threading
 import time
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from behave.runner import Context
 
 __all__ = ["DEEP", "MESSAGES", "Answer", "HostileServer", "QuietServer", "Trick", "spelled"]
 
@@ -136,9 +139,16 @@ class HostileServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def drip(self, piece: bytes, seconds: float = 0.5) -> Iterator[bytes]:
+    def stand_before(self, context: Context) -> None:
+        """Serve for a scenario, in place of the API."""
+        self.start()
+        context.add_cleanup(self.stop)
+        os.environ["ANTHROPIC_BASE_URL"] = self.url
+        context.hostile = self
+
+    def drip(self, piece: bytes) -> Iterator[bytes]:
         """The same piece again and again, for ever."""
-        while not self.stopping.wait(seconds):
+        while not self.stopping.wait(0.5):
             yield piece
 
 

@@ -240,43 +240,30 @@ class PostgresServer(_Data):
         where = f"postgresql://{USER}:{PASSWORD}@{HOST}:{port or self.port}/{database}"
         return where if schema is None else f"{where}?options={quote(f'-csearch_path={schema}')}"
 
-    def create_database(self, template: str = "template1") -> str:
-        """Copy `template` to a new database; returns its name."""
+    def create_database(self) -> str:
+        """Make a new database; returns its name."""
         name = _new_name()
-        self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        self.execute(f'CREATE DATABASE "{name}"')
         return name
 
-    def drop_database(self, name: str) -> None:
-        """Remove a database; its clients lose their connections."""
-        self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-
-    def create_schema(self, database: str = "postgres") -> str:
+    def create_schema(self) -> str:
         """Create an empty schema; returns its name, for `url`."""
         name = _new_name()
-        self.execute(f'CREATE SCHEMA "{name}"', database=database)
+        self.execute(f'CREATE SCHEMA "{name}"')
         return name
 
-    def drop_schema(self, name: str, database: str = "postgres") -> None:
+    def drop_schema(self, name: str) -> None:
         """Remove a schema and what is in it. Waits for locks at most 5 seconds."""
-        sql = f'SET lock_timeout = 5000; DROP SCHEMA IF EXISTS "{name}" CASCADE'
-        self.execute(sql, database=database)
+        self.execute(f'SET lock_timeout = 5000; DROP SCHEMA IF EXISTS "{name}" CASCADE')
 
-    def execute(
-        self, sql: str, parameters: Sequence[object] = (), *, database: str = "postgres"
-    ) -> list[tuple[Any, ...]]:
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run SQL on a connection of its own, without a transaction; returns the last rows."""
-        with psycopg.connect(self.url(database), autocommit=True) as connection:
+        with psycopg.connect(self.url(), autocommit=True) as connection:
             # Statements can only be joined by ";" if there are no parameters.
             cursor = connection.execute(sql.encode(), parameters or None)
             while cursor.nextset():
                 pass
             return cursor.fetchall() if cursor.description else []
-
-    def disconnect_clients(self) -> int:
-        """End all connections, as an administrator would; returns how many there were."""
-        sql = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-                 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"""
-        return int(self.execute(sql)[0][0])
 
     # A backup
 
@@ -296,10 +283,10 @@ class PostgresServer(_Data):
         """Copy this server to another, which follows it until `detach` or `promote`."""
         return PostgresServer(copy_of=self, settings=self._settings)
 
-    def wait_for_standby(self, standby: PostgresServer, timeout: float = 30) -> None:
+    def wait_for_standby(self, standby: PostgresServer) -> None:
         """Return once the standby has everything that is committed here."""
         ((here,),) = self.execute("SELECT pg_current_wal_lsn()::text")
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + 30
         while True:
             ((there,),) = standby.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [here])
             if there:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx2
@@ -16,7 +18,7 @@ from sqlalchemy import Select, select
 
 import claude_batch as cb
 from claude_batch.ledger.schema import batches
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.sandbox import SandboxServer, SandboxSettings
 
 KEY = "sk-ant-marked-for-the-search-0123456789"
@@ -39,6 +41,31 @@ def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
             return value
         time.sleep(min(0.1, max(0.02, waited / 10)))
     raise AssertionError("it did not happen in time")
+
+
+class KeptLog(logging.Handler):
+    """What loggers have logged."""
+
+    def __init__(self, level: int = logging.NOTSET) -> None:
+        super().__init__(level)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def lines(self) -> list[str]:
+        """The messages."""
+        return [record.getMessage() for record in self.records]
+
+
+def listen(context: Context, *names: str, level: int = logging.NOTSET) -> KeptLog:
+    """Keep what these loggers log, until the scenario ends."""
+    log = KeptLog(level)
+    for name in names:
+        logging.getLogger(name).addHandler(log)
+        context.add_cleanup(logging.getLogger(name).removeHandler, log)
+    return log
 
 
 def start_api(context: Context, **settings: Any) -> None:
@@ -127,9 +154,26 @@ def newest_batch(api_url: str) -> str | None:
 
 def ledger_values(query: Select[Any]) -> list[Any]:
     """The first column of what the scenario's ledger says to a query."""
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
-        with ledger.read() as tx:
-            return list(tx.scalars(query))
-    finally:
-        ledger.close()
+    with reading() as tx:
+        return list(tx.scalars(query))
+
+
+@contextmanager
+def opened_ledger() -> Iterator[Ledger]:
+    """The scenario's ledger, until the block ends."""
+    with closing(Ledger(os.environ["CLAUDE_BATCH_LEDGER"])) as ledger:
+        yield ledger
+
+
+@contextmanager
+def reading() -> Iterator[Transaction]:
+    """A reading transaction of the scenario's ledger."""
+    with opened_ledger() as ledger, ledger.read() as tx:
+        yield tx
+
+
+@contextmanager
+def writing() -> Iterator[Transaction]:
+    """A writing transaction of the scenario's ledger."""
+    with opened_ledger() as ledger, ledger.write() as tx:
+        yield tx

@@ -6,8 +6,8 @@ Feature: A full disk stops the work cleanly and loses nothing
     And a command's file "asks.jsonl" of 5 prompts
     And a command's ledger that has been used before
     When a command's process meets a full disk at <point>: run actor.yaml asks.jsonl -o out.jsonl
-    Then a command's process has ended with <code>, without a traceback
-    And a command's process has said: <words>
+    Then the command line exits with <code>
+    And the command line says: <words>
     And the command line has left nothing half-written
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
@@ -34,8 +34,8 @@ Feature: A full disk stops the work cleanly and loses nothing
     And a command's file "asks.jsonl" of 5 prompts
     And a command's ledger that has been used before
     When a command's process meets a full disk for 1 second at after_post_before_record: run actor.yaml asks.jsonl -o out.jsonl
-    Then a command's process has ended with 0, without a traceback
-    And a command's process has said: cannot be stored yet
+    Then the command line exits with 0
+    And the command line says: cannot be stored yet
     And the command line has written 5 answers in order to "out.jsonl"
     And the API has processed 5 requests, none twice
 
@@ -44,8 +44,8 @@ Feature: A full disk stops the work cleanly and loses nothing
     And a command's file "asks.jsonl" of 5 prompts
     And a command's ledger that has been used before
     When a command's process meets a full disk that the poll loop notices while the id of a batch waits
-    Then a command's process has ended with 3, without a traceback
-    And a command's process has said: cannot be stored yet
+    Then the command line exits with 3
+    And the command line says: cannot be stored yet
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
     And the API has processed 5 requests, none twice
@@ -55,8 +55,8 @@ Feature: A full disk stops the work cleanly and loses nothing
     And a command's file "asks.jsonl" of 5 prompts
     When a command runs: submit actor.yaml asks.jsonl
     And a command's process meets a full disk at during_collect_chunk: gateway --port 0
-    Then a command's process has ended with 3, without a traceback
-    And a command's process has said: make room on the disk
+    Then the command line exits with 3
+    And the command line says: make room on the disk
 
   Scenario: An output that has no room says how to fetch the results
     Given a command's API

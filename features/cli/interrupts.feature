@@ -7,7 +7,7 @@ Feature: A signal that comes while a command begins ends it with one line, and n
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
     When a command gets <signal> as it imports <module>: <command>
-    Then the process of the command has ended with 3, saying "interrupted"
+    Then the command line exits with 3 and says "interrupted"
     And the command line has said one line
     And the command line has sent nothing
     And the command line's ledger has 0 runs
@@ -32,7 +32,7 @@ Feature: A signal that comes while a command begins ends it with one line, and n
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
     When a command gets SIGINT as it imports claude_batch.providers.batch: <command>
-    Then the process of the command has ended with 3, saying "<words>"
+    Then the command line exits with 3 and says "<words>"
     And the command line has said one line
 
     Examples:
@@ -44,7 +44,7 @@ Feature: A signal that comes while a command begins ends it with one line, and n
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
     When a command that ignores SIGINT gets SIGINT as it imports <module>: run actor.yaml asks.jsonl
-    Then the process of the command has ended with 0, saying "finished: 2 succeeded of 2"
+    Then the command line exits with 0 and says "finished: 2 succeeded of 2"
 
     Examples: The second one is imported for the first call, when an interrupt would park the run
       | module    |

@@ -1100,15 +1100,15 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command's file "asks.jsonl" of 2 prompts
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And a command runs where nobody reads the output: results RUN
-    Then a command without a reader has ended with 0
+    Then the command line exits with 0
     And the command line says
       """
       standard output was closed before all results were written; they are kept in the ledger
       """
     When a command runs where nobody reads the output: status
-    Then a command without a reader has ended with 0
+    Then the command line exits with 0
     When a command runs where nobody reads the output: status --json
-    Then a command without a reader has ended with 0
+    Then the command line exits with 0
 
   Scenario: A link to a file stays a link, and a pipe is written through
     Given a command's API

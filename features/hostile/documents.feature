@@ -7,7 +7,7 @@ Feature: A document that would keep the machine busy is refused by its name
   Scenario Outline: A PDF that is all page tree, or none, takes no time to speak of
     Given a document "bomb.pdf" that is <bomb>
     When a bounded command estimates a prompt about "bomb.pdf"
-    Then the bounded command ends with 0
+    Then the command line exits with 0
 
     Examples:
       | bomb                                                 |
@@ -18,7 +18,7 @@ Feature: A document that would keep the machine busy is refused by its name
   Scenario Outline: A document that would take too much time or memory is refused before anything is sent
     Given a document "<name>" that is <bomb>
     When a bounded command estimates a prompt about "<name>"
-    Then the bounded command ends with 2 and says
+    Then the command line exits with 2 and says
       """
       asks.jsonl:1: request '1': document <name>: <words>
       """
@@ -36,7 +36,7 @@ Feature: A document that would keep the machine busy is refused by its name
   Scenario: A DOCX that fills the memory is given up
     Given a document "bomb.docx" that is a DOCX of 180 MB of wide text
     When a bounded command estimates a prompt about "bomb.docx"
-    Then the bounded command ends with 2 and says
+    Then the command line exits with 2 and says
       """
       asks.jsonl:1: request '1': document bomb.docx: needs more than 1,500,000,000 bytes of memory to read
       """

@@ -7,7 +7,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
   Scenario Outline: A success that breaks the API's format ends its own request: <how>
     Given it gives the second of three results <how>
     When three prompts are run
-    Then the command exits with 1
+    Then the command line exits with 1
     And the first and the third answer are delivered, and the second is "malformed_answer"
     And results gives the same answers
     And nothing was sent twice
@@ -104,7 +104,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
   Scenario Outline: A strange success whose meaning is certain is understood: <how>
     Given it gives the second of three results <how>
     When three prompts are run
-    Then the command exits with 0
+    Then the command line exits with 0
     And nothing was sent twice
 
     Examples:
@@ -115,7 +115,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
   Scenario Outline: A failure is understood, whatever its error looks like: <how>
     Given it gives the second of three results <how>
     When three prompts are run
-    Then the command exits with 1
+    Then the command line exits with 1
     And the first and the third answer are delivered, and the second is "invalid_request_error"
     And results gives the same answers
     And nothing was sent twice
@@ -129,7 +129,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
   Scenario: Counts of a batch that are written as floats or strings are understood
     Given it answers the first 1000 retrieve calls with counts as floats and strings
     When three prompts are run
-    Then the command exits with 0
+    Then the command line exits with 0
     And nothing was sent twice
 
   Scenario Outline: A missing result is not sent again if the counts do not prove that it is unpaid: <what>
@@ -140,7 +140,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
       """
     And it answers the first 1000 retrieve calls with <what>
     When three prompts are run
-    Then the command exits with 0
+    Then the command line exits with 0
     And nothing was sent twice
 
     Examples:
@@ -158,7 +158,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
       """
     And it answers the first 1000 retrieve calls with old counts at first
     When three prompts are run
-    Then the command exits with 0
+    Then the command line exits with 0
 
   Scenario Outline: A new batch without readable counts is accepted: <what>
     Given it answers the first 1000 create calls with <what>
@@ -177,7 +177,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
   Scenario Outline: An id that is none never becomes a path: <id>
     Given it gives every new batch the id <id>
     When three prompts are run
-    Then the command exits with 0
+    Then the command line exits with 0
     And no request went anywhere but to the batch endpoints
     And nothing was sent twice
 
@@ -190,7 +190,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
   Scenario: An id that another batch has already is no id, and nothing is sent twice for it
     Given it gives every new batch the id of the first one
     When two prompts are run with --max-requests 1 --max-wait 20s
-    Then the command exits with 1
+    Then the command line exits with 1
     And the first answer is delivered, and the second is "submission_unknown"
     When the server means no harm any more
     And the run is resumed
@@ -199,7 +199,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
   Scenario Outline: A body that cannot be read is requested again: <what>
     Given it answers the first 3 <calls> calls with <what>
     When three prompts are run
-    Then the command exits with 0
+    Then the command line exits with 0
     And nothing was sent twice
 
     Examples:
@@ -218,7 +218,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
   Scenario Outline: A body that does not end is cut off, in bounded memory: <what>
     Given it answers the first <count> <calls> calls with <what>
     When three prompts are run
-    Then the command exits with 0
+    Then the command line exits with 0
     And it used less than 400 MB of memory
     And nothing was sent twice
 
@@ -233,7 +233,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
   Scenario Outline: --max-wait ends the command, whatever the server does: <what>
     Given it answers the first 1000 <calls> calls with <what>
     When three prompts are run with --max-wait 3s
-    Then the command exits with 3
+    Then the command line exits with 3
 
     Examples:
       | calls    | what                        |
@@ -271,7 +271,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
 
   Scenario: A base URL with a password is used, and not kept
     When three prompts are run with --base-url http://ali:open-sesame-42@HOST
-    Then the command exits with 0
+    Then the command line exits with 0
     And the password is neither on the screen nor in the ledger
 
   Scenario: A key that leaves this machine unencrypted is warned of once

@@ -4,7 +4,7 @@ Feature: A YAML file that means harm is refused with its line
   Scenario Outline: An actor file with <what> is refused
     Given a hostile actor file with <what>
     When a bounded command runs: actors validate hostile.yaml
-    Then the bounded command exits with 2 and says "hostile.yaml:<line>: invalid YAML: <says>"
+    Then the command line exits with 2 and says "hostile.yaml:<line>: invalid YAML: <says>"
 
     Examples:
       | what                                | line | says                                              |
@@ -23,7 +23,7 @@ Feature: A YAML file that means harm is refused with its line
   Scenario Outline: A price file with <what> is refused
     Given a hostile <kind> file with <what>
     When a bounded command runs: estimate --offline --prices <file> --model claude-haiku-4-5 asks.jsonl
-    Then the bounded command exits with 2 and says "<says>"
+    Then the command line exits with 2 and says "<says>"
 
     Examples:
       | kind         | file        | what                                | says                                                                   |

@@ -215,10 +215,10 @@ Feature: Collection stores every line once, whatever the stream does
     Given a server that means harm, before an API
     And it answers the first 1000 results calls with a 404, the second one with a date two days ahead
     When three prompts are run with --max-wait 5s
-    Then the command exits with 3
+    Then the command line exits with 3
     When the server means no harm any more
     And the run is resumed
-    Then the command exits with 0
+    Then the command line exits with 0
     And nothing was sent twice
 
   Scenario: Results that nobody fetched in 29 days are said to be lost, and not sent again

@@ -17,7 +17,7 @@ Feature: Conversations that are asked live go on as those in batches do
     And a batch provider with {"mode": "auto", "auto_threshold": 5}
     And its actor has the tools "population,weather"
     When 5 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
-    Then all conversations are answered
+    Then every result is an answer
     And the API was paid for 0 requests in batches and 15 live, none twice
 
   Scenario: A live turn waits for no company

@@ -249,10 +249,10 @@ Feature: The cost of a run is estimated before it is sent
     Then the command line exits with 4
     When the API has no faults any more
     And a command's question "Send it? [y/N]:" is answered with n: run actor.yaml asks.jsonl -o out.jsonl --confirm-above 0
-    Then the process of the command has ended with 2, saying ", and was not confirmed. Nothing was sent"
+    Then the command line exits with 2 and says ", and was not confirmed. Nothing was sent"
     And the command line has caused 0 batches of 0 requests
     When a command's question "Send it? [y/N]:" is answered with y: run actor.yaml asks.jsonl -o out.jsonl --confirm-above 0
-    Then the process of the command has ended with 0, saying "finished: 2 succeeded of 2"
+    Then the command line exits with 0 and says "finished: 2 succeeded of 2"
     When a command runs: submit actor.yaml asks.jsonl --confirm-above 0
     Then the command line exits with 0
     And the command line does not say: estimate
@@ -310,13 +310,13 @@ Feature: The cost of a run is estimated before it is sent
     And a command's file "asks.jsonl" of 2 prompts
     And a limit of 0 seconds between two lines about stored requests
     When a command's question "Send it? [y/N]:" is answered with y: run actor.yaml asks.jsonl -o out.jsonl --confirm-above 0
-    Then the process of the command has ended with 0, saying "finished: 2 succeeded of 2"
+    Then the command line exits with 0 and says "finished: 2 succeeded of 2"
 
   Scenario Outline: The question about a run that can cost more is answered with <answer>
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 10 requests that use {"input_tokens": 10, "output_tokens": 200}
     When a command's question "Send it? [y/N]:" is answered with <answer>: run --model claude-haiku-4-5 --max-tokens 1000 --confirm-above 0.01 asks.jsonl
-    Then the process of the command has ended with <code>, saying "<told>"
+    Then the command line exits with <code> and says "<told>"
     And the command line does not say: Aborted
     And the command line's ledger has <runs> runs
 

@@ -76,7 +76,7 @@ Feature: One request of each shared prefix goes ahead, and requests that share o
     Given an API
     When a process with {"cache": "auto", "prime": true} asks for 0 1 2 3 4 5 6 7, and dies at <point>
     And another process with {"cache": "auto", "prime": true} asks for 0 1 2 3 4 5 6 7
-    Then 8 requests have reached the API in all
+    Then the API has processed 8 requests in all
     And in the ledger the sizes of the batches are [1, 2, 5]
 
     Examples:

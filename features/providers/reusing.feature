@@ -7,7 +7,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     When prompts 0 to 4 are asked in a run
     Given a batch provider with {"reuse": true}
     When prompts 0 to 7 are asked in a run
-    Then 8 requests have reached the API in all
+    Then the API has processed 8 requests in all
     And the answers to 0 1 2 3 4 are reused, cost nothing, and are those of before
     And the answers to 5 6 7 are not reused
     And the costs of the runs together are what the API's bill comes to
@@ -58,7 +58,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     When prompts 0 to 3 are asked in a run
     Given a batch provider with {"reuse": true}
     When prompts 1 to 2 are asked in a run
-    Then 4 requests have reached the API in all
+    Then the API has processed 4 requests in all
     And the answers to 1 2 are reused, cost nothing, and are those of before
     And the run's fields are
       | field            | value |
@@ -71,7 +71,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     When prompts 0 to 1 are asked in a run
     Given a batch provider with {"reuse": true}
     When prompts 0 to 2 are asked in a run with <options>
-    Then 5 requests have reached the API in all
+    Then the API has processed 5 requests in all
     And the answers to 0 1 2 are not reused
 
     Examples:
@@ -98,7 +98,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     And a batch provider with {"reuse": true}
     When prompts 0 to 1 are asked in a run
     And prompts 0 to 1 are asked in a run with {"new": true}
-    Then 4 requests have reached the API in all
+    Then the API has processed 4 requests in all
     And the answers to 0 1 are not reused
 
   Scenario: A request that was marked for the cache is known by what was asked
@@ -107,7 +107,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     When an actor with a long system prompt is asked 8 prompts in a run
     Given a batch provider with {"cache": "auto", "reuse": true}
     When an actor with a long system prompt is asked 9 prompts in a run
-    Then 9 requests have reached the API in all
+    Then the API has processed 9 requests in all
 
   Scenario: An answer that has left the ledger is not reused, and a reused answer stays
     Given an API
@@ -122,7 +122,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     When the runs 2, 3 are pruned
     And prompts 0 to 2 are asked in a run
     Then the answers to 0 1 2 are not reused
-    And 7 requests have reached the API in all
+    And the API has processed 7 requests in all
 
   Scenario: A request with documents is known by what was asked, in runs and in calls
     Given an API
@@ -132,7 +132,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     When 3 requests about each of the documents A are asked in a run, in turn
     And the first request about the document A is asked by itself
     Then the answer is reused
-    And 3 requests have reached the API in all
+    And the API has processed 3 requests in all
 
   Scenario: Reused answers are reused again, with a model that has no price too
     Given an API
@@ -141,7 +141,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     Given a batch provider with {"reuse": true}
     When prompts 0 to 1 are asked in a run
     And prompts 0 to 2 are asked in a run
-    Then 3 requests have reached the API in all
+    Then the API has processed 3 requests in all
     And the answers to 0 1 are reused, cost nothing, and are those of before
 
   Scenario: Single calls take answers of runs, and of calls
@@ -159,13 +159,13 @@ Feature: What was answered before is not paid for again, where that is asked for
     Then the answer is reused
     When the prompt 1 is asked by itself with the key "again"
     Then the answer is reused
-    And 2 requests have reached the API in all
+    And the API has processed 2 requests in all
 
   Scenario: Equal requests of a run are sent once, and each has the answer
     Given an API
     And a batch provider with {"dedupe": true}
     When the prompts 0 1 0 2 1 0 are asked in a run
-    Then 3 requests have reached the API in all
+    Then the API has processed 3 requests in all
     And the results came in order
     And equal prompts have equal answers, of which the first alone has cost something
     And the costs of the runs together are what the API's bill comes to
@@ -174,7 +174,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     Given an API
     And a batch provider
     When the prompts 0 1 0 are asked in a run
-    Then 3 requests have reached the API in all
+    Then the API has processed 3 requests in all
 
   Scenario: Doubles fail as their first one does, and are retried with it
     Given an API
@@ -191,7 +191,7 @@ Feature: What was answered before is not paid for again, where that is asked for
       | error_type | "invalid_request_error" |
     When the API has no faults any more
     And what failed in the run is retried
-    Then 3 requests have reached the API in all
+    Then the API has processed 3 requests in all
     And equal prompts have equal answers, of which the first alone has cost something
 
   Scenario: Doubles are cancelled with their run
@@ -211,7 +211,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     Given an API
     When a process with {"dedupe": true, "reuse": true} asks for 0 1 0 1 0, and dies at <point>
     And another process with {"dedupe": true, "reuse": true} asks for 0 1 0 1 0
-    Then 2 requests have reached the API in all
+    Then the API has processed 2 requests in all
     And equal prompts have equal answers, of which the first alone has cost something
 
     Examples:

@@ -170,7 +170,7 @@ Feature: Conversations go on by themselves in the next batch
     And a batch provider
     And its actor has the tools "population,weather"
     When 200 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
-    Then all conversations are answered
+    Then every result is an answer
     And in the ledger the sizes of the batches are [200, 200, 200]
     And in the ledger the counts of results are [600]
 
@@ -179,7 +179,7 @@ Feature: Conversations go on by themselves in the next batch
     And a batch provider
     And its actor has a tool that asks an actor with tools <how>
     When 20 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
-    Then all conversations are answered
+    Then every result is an answer
     And each answer quotes the actor that its tool has asked
 
     Examples:
@@ -209,8 +209,8 @@ Feature: Conversations go on by themselves in the next batch
     And a batch provider with {"dedupe": true}
     And its actor has the tools "population,weather"
     When 3 conversations are asked as one run: "Look [[sandbox:tools]]"
-    Then all conversations are answered
-    And 3 requests have reached the API in all
+    Then every result is an answer
+    And the API has processed 3 requests in all
 
   Scenario: If a conversation stops, its duplicates stop with it
     Given an API
@@ -224,7 +224,7 @@ Feature: Conversations go on by themselves in the next batch
       """
       max_turns is 1
       """
-    And 1 requests have reached the API in all
+    And the API has processed 1 requests in all
 
   Scenario: A primer that converses lets the others go after its first turn
     Given an API
@@ -232,7 +232,7 @@ Feature: Conversations go on by themselves in the next batch
     And its actor has the tools "population,weather"
     And its actor begins with a long text
     When 4 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
-    Then all conversations are answered
+    Then every result is an answer
     And the first turn of one went ahead alone, and before its last one all had begun
 
   Scenario: A key finds its conversation again

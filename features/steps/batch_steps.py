@@ -59,6 +59,7 @@ def _(context: Context, settings: dict[str, Any]) -> None:
 
 
 @given("the API has the faults")
+@when("the API has the faults")
 def _(context: Context) -> None:
     context.api.set_faults(json.loads(context.text))
 

@@ -10,7 +10,6 @@ import os
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from behave.runner import Context
 from money_steps import bill
 from papers import pdf
 from sqlalchemy import select, update
-from staging import ledger_values, until
+from staging import ledger_values, opened_ledger, until, writing
 
 import claude_batch as cb
 from claude_batch.core.quantities import nano_dollars
@@ -48,12 +47,13 @@ from claude_batch.ledger.portable_sql import meta_number, put_meta
 from claude_batch.ledger.schema import batches, charges, meta, params, requests, results
 from claude_batch.ledger.store import Leader, Ledger, Transaction
 from claude_batch.ledger.stored_results import NewResult
-from claude_batch.lifecycle.budget_room import most_cost
+from claude_batch.lifecycle.budget_room import bound_cost
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.money.prices import prices_of
 from claude_batch.providers import result_cursor
 from claude_batch.providers.cost_report import set_budget
 from claude_batch.wire import bounds
+from claude_batch.wire.bounds import token_bound
 
 
 @given('a command\'s file "{name}" of {count:d} requests that use {usage}')
@@ -165,7 +165,9 @@ def _(context: Context, count: int, how: str) -> None:
         context.beats.update(("the caller's", "the engine's"))
         asking = asyncio.ensure_future(ask())
         own = asyncio.ensure_future(beat("the caller's", asking.done))
-        engine = asyncio.wrap_future(context.provider._engine.do(beat("the engine's", asking.done)))
+        engine = asyncio.wrap_future(
+            context.provider.engine().do(beat("the engine's", asking.done))
+        )
         outcomes = await asking
         await asyncio.gather(own, engine)
         return outcomes
@@ -214,18 +216,18 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     reserved = ledger_values(select(requests.c.reserve).order_by(requests.c.seq))
     bodies = ledger_values(select(params.c.body).order_by(params.c.request_seq))
-    assert reserved == [most_cost(prices_of(), body, time.time()) for body in bodies], reserved
+    now = time.time()
+    costs = [bound_cost(prices_of(), token_bound(body), now) for body in bodies]
+    assert reserved == costs, reserved
 
 
 @when("the ledger's batches are moved to the day before")
 def _(context: Context) -> None:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
+    with writing() as tx:
         tx.execute(update(batches).values(created=batches.c.created - DAY, day=batches.c.day - 1))
         tx.execute(update(charges).values(day=charges.c.day - 1))
         if warned_on := meta_number(tx, "daily_budget_warned"):
             put_meta(tx, "daily_budget_warned", warned_on - 1)
-    ledger.close()
 
 
 @then('the file "{name}" has {count:d} answers')
@@ -485,7 +487,7 @@ def _(context: Context, count: int, what: str, most: int) -> None:
             return budgets.page_of(tx, "live", run_id, after)
 
     seen: list[int] = []
-    with closing(Ledger(os.environ["CLAUDE_BATCH_LEDGER"])) as ledger:
+    with opened_ledger() as ledger:
         while found := page(seen[-1] if seen else 0):
             assert len(found) == 1 or sum(len(body) for _, body in found) <= most << 20
             seen += [seq for seq, _ in found]

@@ -203,6 +203,15 @@ def command(context: Context, words: str, stdin: str | None = None) -> None:
         context.run_id = found[0]
 
 
+def keep_end(context: Context, exit_code: Any, printed: str, said: str) -> None:
+    """Keep how a command's process has ended, as `command` does."""
+    context.ended = SimpleNamespace(exit_code=exit_code, stdout=printed, output=printed + said)
+    context.errors = said
+    assert "Traceback" not in said and "This is a bug" not in said, said
+    if found := re.search(r"run-\w{10}", printed + said):
+        context.run_id = found[0]
+
+
 @when("a command runs: {words}")
 def _(context: Context, words: str) -> None:
     command(context, words, context.text)
@@ -232,13 +241,7 @@ def _(context: Context, words: str) -> None:
         try:
             group(shlex.split(words.replace("RUN", context.run_id)), prog_name="claude-batch")
         except SystemExit as error:
-            context.code = error.code
-    context.errors = errors.getvalue()
-
-
-@then("a command without a reader has ended with {code:d}")
-def _(context: Context, code: int) -> None:
-    assert context.code == code, (context.code, context.errors)
+            keep_end(context, error.code, "", errors.getvalue())
 
 
 @then("the command line exits with {code:d}")
@@ -248,14 +251,16 @@ def _(context: Context, code: int) -> None:
 
 
 @then("the command line exits with {code:d} and says")
-def _(context: Context, code: int) -> None:
+@then('the command line exits with {code:d} and says "{words}"')
+def _(context: Context, code: int, words: str | None = None) -> None:
     context.execute_steps(f"Then the command line exits with {code}")
-    says(context.errors, context)
+    says(context.errors, context, words)
 
 
 @then("the command line says")
-def _(context: Context) -> None:
-    says(context.errors, context)
+@then("the command line says: {words}")
+def _(context: Context, words: str | None = None) -> None:
+    says(context.errors, context, words)
 
 
 @then("the command line has said one line")
@@ -297,8 +302,9 @@ def _(context: Context) -> None:
         left = left.partition(line)[2]
 
 
-def says(told: str, context: Context) -> None:
-    for line in context.text.split("\n"):
+def says(told: str, context: Context, words: str | None = None) -> None:
+    """Compare with a line of the step, or with those below it."""
+    for line in [words] if words is not None else context.text.split("\n"):
         line = line.replace("RUN", getattr(context, "run_id", "RUN"))
         line = line.replace("PID", str(getattr(context, "pid", "PID")))
         assert line in told, f"{line!r} is not in:\n{told}"
@@ -460,12 +466,6 @@ def spawn(context: Context, words: str) -> subprocess.Popen[str]:
     return process
 
 
-@then('the process of the command has ended with {code:d}, saying "{words}"')
-def _(context: Context, code: int, words: str) -> None:
-    assert context.code == code, (context.code, context.errors)
-    assert words in context.errors, context.errors
-
-
 @when("a command's process gets {name} once {count:d} batches are created: {words}")
 @when("a command's process gets {name} once {count:d} batch is created: {words}")
 def _(context: Context, name: str, count: int, words: str) -> None:
@@ -473,13 +473,8 @@ def _(context: Context, name: str, count: int, words: str) -> None:
     until(lambda: len([call for call in creates(context) if call["status"] == 200]) == count)
     until(lambda: any(call["route"] == "retrieve" for call in context.api.log()[-1:]))
     process.send_signal(getattr(signal, name))
-    printed, context.errors = process.communicate(timeout=20)
-    context.ended = SimpleNamespace(
-        exit_code=process.returncode, stdout=printed, output=context.errors
-    )
-    assert "Traceback" not in context.errors, context.errors
-    if found := re.search(r"run-\w{10}", context.errors):
-        context.run_id = found[0]
+    printed, said = process.communicate(timeout=20)
+    keep_end(context, process.returncode, printed, said)
 
 
 @when("a command's process is a gateway until it gets SIGTERM: {words}")
@@ -492,10 +487,7 @@ def _(context: Context, words: str) -> None:
         errors += line
     process.send_signal(signal.SIGTERM)
     printed, more = process.communicate(timeout=20)
-    context.errors = (errors + more).replace(f":{port}", ":PORT")
-    context.ended = SimpleNamespace(
-        exit_code=process.returncode, stdout=printed, output=context.errors
-    )
+    keep_end(context, process.returncode, printed, (errors + more).replace(f":{port}", ":PORT"))
 
 
 SLOW = ("anthropic", "sqlalchemy", "starlette", "httpx2", "asyncio", "yaml", "rich")

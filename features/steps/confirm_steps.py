@@ -13,7 +13,7 @@ import time
 
 from behave import when
 from behave.runner import Context
-from cli_steps import search_path
+from cli_steps import keep_end, search_path
 
 _COMMAND = """
 import importlib, json, os
@@ -75,5 +75,4 @@ def _(context: Context, question: str, answer: str, words: str) -> None:
         pass  # Linux raises an error when nobody has the terminal open any more
     finally:
         os.close(ours)
-    context.code = process.wait(60)
-    context.errors = shown.decode().replace("\r\n", "\n")
+    keep_end(context, process.wait(60), "", shown.decode().replace("\r\n", "\n"))

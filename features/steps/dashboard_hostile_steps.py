@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from typing import Any
@@ -11,12 +10,11 @@ from behave import given, then
 from behave.runner import Context
 from html_pages import read_html
 from sqlalchemy import update
-from staging import make_provider, start_api
+from staging import make_provider, start_api, writing
 from tables import rule
 
 import claude_batch as cb
 from claude_batch.ledger.schema import runs
-from claude_batch.ledger.store import Ledger
 
 _HOSTILE = "<script>alert('{0}')</script> <img src=x onerror=alert('{0}')> \x1b[2J \u202egnp.exe"
 
@@ -57,10 +55,8 @@ def _(context: Context) -> None:
     run.wait_sync()
     context.run_id = run.id
     # A name that no actor may have: who can write the ledger can write this too.
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
+    with writing() as tx:
         tx.execute(update(runs).values(actor=f"../{_HOSTILE.format('actor')}"))
-    ledger.close()
     context.dashboard_runs = {"hostile": run}
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import base64
-import os
 from typing import Any
 
 from behave import given
 from behave.runner import Context
 from sqlalchemy import update
-from staging import make_provider, start_api
+from staging import make_provider, start_api, writing
 
 import claude_batch as cb
 from claude_batch.ledger.schema import params, results
-from claude_batch.ledger.store import Ledger
 
 _PNG = base64.b64encode(
     bytes.fromhex(
@@ -96,8 +94,6 @@ def _(context: Context) -> None:
 
 @given("the ledger's prompts and results are overwritten")
 def _(context: Context) -> None:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
+    with writing() as tx:
         tx.execute(update(params).values(body=b"[not json"))
         tx.execute(update(results).values(raw=b"[not json"))
-    ledger.close()

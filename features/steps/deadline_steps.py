@@ -12,10 +12,7 @@ from unittest import mock
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import select
-from staging import (
-    ledger_values,
-    until,
-)
+from staging import ledger_values, reading, until
 from tables import rule
 
 import claude_batch as cb
@@ -211,11 +208,8 @@ def _(context: Context, outcome: str) -> None:
 
 
 def experience() -> Experience:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.read() as tx:
-        seen = run_deadlines.experience(tx, 1)
-    ledger.close()
-    return seen
+    with reading() as tx:
+        return run_deadlines.experience(tx, 1)
 
 
 @then("the ledger has learned nothing of how long a live call takes")

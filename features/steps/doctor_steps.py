@@ -151,9 +151,7 @@ def _(context: Context) -> None:
             change(answer, what, new)
 
     server.trick = trick
-    server.start()
-    context.add_cleanup(server.stop)
-    os.environ["ANTHROPIC_BASE_URL"] = server.url
+    server.stand_before(context)
 
 
 @then("the API has no batch")

@@ -14,7 +14,7 @@ from typing import Any
 from behave import given, then, when
 from behave.runner import Context
 from ledgers_on_postgres import shown
-from staging import make_provider, until
+from staging import listen, make_provider, until
 from tables import rule
 
 import claude_batch as cb
@@ -23,23 +23,11 @@ from claude_batch.core.events import Event
 from claude_batch.lifecycle.observers import Observers, message_of_event
 
 
-class _Kept(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-
-
 def keep_log(context: Context, level: int = logging.INFO) -> None:
-    handler, logger = _Kept(), logging.getLogger("claude_batch")
-    before = logger.level
-    logger.addHandler(handler)
+    logger = logging.getLogger("claude_batch")
+    context.add_cleanup(logger.setLevel, logger.level)
     logger.setLevel(level)
-    context.add_cleanup(logger.removeHandler, handler)
-    context.add_cleanup(logger.setLevel, before)
-    context.kept = handler.records
+    context.kept = listen(context, logger.name).records
 
 
 def _observe(context: Context, observer: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from event_steps import keep_log
 from meanwhile_steps import at_the_point
 from sandbox_steps import MODEL, VERSION, call, create, end, results, sdk
 from sqlalchemy import func, insert, select, update
-from staging import KEY, QUICK, ledger_values, make_provider, until
+from staging import KEY, QUICK, ledger_values, make_provider, until, writing
 from tables import rule
 
 import claude_batch as cb
@@ -462,7 +461,5 @@ MADE = {
 
 @when("the run is made {what}")
 def _(context: Context, what: str) -> None:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
+    with writing() as tx:
         tx.execute(MADE[what])
-    ledger.close()

@@ -7,7 +7,6 @@ writing, as it does where a disk fails or is full.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sqlite3
 import subprocess
@@ -16,8 +15,9 @@ from pathlib import Path
 from unittest import mock
 
 import programs
-from behave import given, then, when
+from behave import given, when
 from behave.runner import Context
+from cli_steps import keep_end
 from staging import make_provider
 
 import claude_batch as cb
@@ -77,17 +77,15 @@ def run(context: Context, script: str, point: str, seconds: float, words: str) -
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
             env={**os.environ, "PYTHONPATH": SOURCES},
         )  # fmt: skip
-        context.code, context.errors = done.returncode, done.stderr
+        keep_end(context, done.returncode, "", done.stderr)
     else:
         # A pipe: a file would take no byte either.
         program = programs.start(
             *arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         assert program.stdout is not None
-        context.errors = program.stdout.read()
-        context.code = program.wait(60)
-    if found := re.search(r"run-\w{10}", context.errors):
-        context.run_id = found[0]
+        said = program.stdout.read()
+        keep_end(context, program.wait(60), "", said)
 
 
 @given("a command's ledger that has been used before")
@@ -108,18 +106,6 @@ def _(context: Context, point: str, words: str, seconds: int = 0) -> None:
 def _(context: Context) -> None:
     words = "run actor.yaml asks.jsonl -o out.jsonl"
     run(context, POLL_NOTICES, "after_post_before_record", 1, words)
-
-
-@then("a command's process has ended with {code:d}, without a traceback")
-def _(context: Context, code: int) -> None:
-    assert "Traceback" not in context.errors, context.errors
-    assert context.code == code, (context.code, context.errors)
-
-
-@then("a command's process has said: {words}")
-def _(context: Context, words: str) -> None:
-    words = words.replace("RUN", getattr(context, "run_id", "RUN"))
-    assert words in context.errors, context.errors
 
 
 @when("a call meets a full disk, and another one comes when there is room")

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import httpx2
 from behave import given, then, when
 from behave.runner import Context
-from gateway_steps import body_of
+from gateway_steps import body_of, connect, head_of
 from sqlalchemy import select
 from staging import KEY, ledger_values, until
 from tables import equals, rule
@@ -134,27 +134,20 @@ def _(
 
 @when("the gateway gets {part}, and nothing more for {seconds:g} seconds")
 def _(context: Context, part: str, seconds: float) -> None:
-    url = urlsplit(context.gateway.url)
-    head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: 100\r\n\r\n"
-    sent = {"no byte": "", "a line break": "\r\n", "half a head": head[:-2]}
-    sent["half a refused body"] = head.replace("messages", "nothing") + "{" * 50
-    with (
-        mock.patch.object(asgi, "PATIENCE", seconds),
-        socket.create_connection((str(url.hostname), url.port or 80), 20) as connection,
-    ):
-        connection.sendall(sent.get(part, head + "{" * 50).encode())
+    head = head_of(context, 100)
+    sent = {"no byte": b"", "a line break": b"\r\n", "half a head": head[:-2]}
+    sent["half a refused body"] = head.replace(b"messages", b"nothing") + b"{" * 50
+    with mock.patch.object(asgi, "PATIENCE", seconds), connect(context) as connection:
+        connection.sendall(sent.get(part, head + b"{" * 50))
         context.gateway_answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
 @rule("the gateway's responses over HTTP/1.0 are")
 def _(context: Context, prompt: str, stream: bool) -> dict[str, Any]:
-    url, body = urlsplit(context.gateway.url), body_of(prompt, stream)
-    head = (
-        f"POST /v1/messages HTTP/1.0\r\nhost: {url.netloc}\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
+    body = body_of(prompt, stream)
     received, end = b"", ""
-    with socket.create_connection((str(url.hostname), url.port or 80), 60) as connection:
-        connection.sendall(head.encode() + body)
+    with connect(context, 60) as connection:
+        connection.sendall(head_of(context, len(body), version="1.0") + body)
         try:
             while piece := connection.recv(65536):
                 received += piece
@@ -176,13 +169,11 @@ def _(context: Context, prompt: str, stream: bool) -> dict[str, Any]:
 @rule("the gateway's responses to calls that offer HTTP/2 in pieces are")
 def _(context: Context, cut_at: str) -> dict[str, str]:
     """Two calls over one connection, whose bytes are cut where a pattern fits."""
-    url, body = urlsplit(context.gateway.url), body_of("\\r\\n", stream=False).decode()
-    head = (
-        f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: {len(body)}\r\n"
-        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
-    )
+    body = body_of("\\r\\n", stream=False).decode()
+    offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+    head = head_of(context, len(body), *offer).decode()
     statuses: list[str] = []
-    with socket.create_connection((str(url.hostname), url.port or 80), 5) as connection:
+    with connect(context, 5) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(2):
             for piece in filter(None, re.split(cut_at, head + body)):
@@ -205,8 +196,7 @@ def _(
     The head has ``headers`` of so many ``bytes`` each, and comes in so many ``pieces`` after the
     calls ``before``, such as `3 calls at once`. With ``trailers`` it is that of a body in chunks.
     """
-    address = urlsplit(context.gateway.url)
-    host = f"host: {address.netloc}\r\n".encode()
+    host = f"host: {urlsplit(context.gateway.url).netloc}\r\n".encode()
     line = b"x-line: %b\r\n" % (b"a" * (bytes - len("x-line: \r\n")))
     path = b"/healthz?".ljust(url, b"a")
     sent = b"GET %b HTTP/1.1\r\n%b%b\r\n" % (path, host, line * headers)
@@ -219,10 +209,7 @@ def _(
     count = int(before.split()[0]) if before else 0
     earlier = (b"GET /healthz HTTP/1.1\r\n%b\r\n" % host) * count
     came = b""
-    with (
-        socket.create_connection((str(address.hostname), address.port or 80), 20) as connection,
-        contextlib.suppress(ConnectionError),
-    ):
+    with connect(context) as connection, contextlib.suppress(ConnectionError):
         if earlier and "at once" not in before:
             connection.sendall(earlier)
             while came.count(b"\r\n\r\nok\n") < count:
@@ -265,13 +252,8 @@ def _(context: Context, field: str, value: str) -> dict[str, Any]:
 
 @when("the gateway gets a byte of a body every {pause:g} seconds, for at least {seconds:g} second")
 def _(context: Context, pause: float, seconds: float) -> None:
-    url = urlsplit(context.gateway.url)
-    head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: 1000\r\n\r\n"
-    with (
-        mock.patch.object(asgi, "PATIENCE", seconds),
-        socket.create_connection((str(url.hostname), url.port or 80), 20) as connection,
-    ):
-        connection.sendall(head.encode())
+    with mock.patch.object(asgi, "PATIENCE", seconds), connect(context) as connection:
+        connection.sendall(head_of(context, 1000))
         connection.settimeout(pause)
         answer = b""
         while not answer:
@@ -294,7 +276,7 @@ def _(context: Context, method: str, path: str) -> dict[str, Any]:
 
 @when("the gateway's engine meets an error")
 def _(context: Context) -> None:
-    engine = context.gateway.gateway.provider._engine
+    engine = context.gateway.gateway.provider.engine()
     engine._loop.run(engine._guard(_fails())).result(20)
 
 

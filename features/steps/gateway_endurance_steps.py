@@ -12,12 +12,12 @@ import subprocess
 import sys
 import urllib.request
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 from behave import given, then, when
 from behave.runner import Context
+from cli_steps import keep_end
 from gateway_steps import body_of
 from pages import page
 from sqlalchemy import func, select
@@ -232,9 +232,7 @@ def _(context: Context) -> None:
         timeout=60,
         check=False,
     )
-    context.ended = SimpleNamespace(
-        exit_code=done.returncode, stdout=done.stdout, output=done.stdout + done.stderr
-    )
+    keep_end(context, done.returncode, done.stdout, done.stderr)
 
 
 @then("the gateway may open as many files as this machine allows")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 from urllib.parse import urlsplit
 
 import anthropic
 from behave import then, when
 from behave.runner import Context
+from gateway_steps import connect
 from sdk_calls import field_of, make
 from staging import KEY
 from tables import rule
@@ -48,15 +48,14 @@ def _(context: Context) -> None:
 @when('the gateway gets "{method} {path}" as written')
 def _(context: Context, method: str, path: str) -> None:
     """By a socket, because clients normalise paths."""
-    url = urlsplit(context.gateway.url)
     lines = [
         f"{method} {path} HTTP/1.1",
-        f"host: {url.netloc}",
+        f"host: {urlsplit(context.gateway.url).netloc}",
         f"x-api-key: {context.gateway_tokens['ann']}",
         "content-length: 2",
         "connection: close",
     ]
-    with socket.create_connection((str(url.hostname), url.port or 80), 20) as connection:
+    with connect(context) as connection:
         connection.sendall("\r\n".join([*lines, "", "{}"]).encode())
         context.gateway_answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 

@@ -11,11 +11,10 @@ import threading
 import time
 from typing import Any
 from unittest import mock
-from urllib.parse import urlsplit
 
 from behave import then, when
 from behave.runner import Context
-from gateway_steps import body_of
+from gateway_steps import body_of, connect, head_of
 from staging import until
 from tables import rule
 
@@ -27,16 +26,13 @@ from claude_batch.lifecycle.waiters import CallFuture
 
 @when("{count:d} callers close their connections and ask again while the gateway is busy")
 def _(context: Context, count: int) -> None:
-    url = urlsplit(context.gateway.url)
-    address = str(url.hostname), url.port or 80
 
     def ask(connection: socket.socket, number: int) -> None:
         body = body_of(f"question {number}", stream=True)
-        head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\nconnection: close\r\n"
-        connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        connection.sendall(head_of(context, len(body), "connection: close") + body)
 
-    first = [socket.create_connection(address, 20) for _ in range(count)]
-    again = [socket.create_connection(address, 20) for _ in range(count)]
+    first = [connect(context) for _ in range(count)]
+    again = [connect(context) for _ in range(count)]
     for number, connection in enumerate(first):
         ask(connection, number)
     for connection in first:
@@ -61,9 +57,7 @@ def _(context: Context, count: int, ends: str) -> None:
 
     The busy gateway writes the answer before it reads the end of the connection.
     """
-    url = urlsplit(context.gateway.url)
     body = body_of("[[long:8]]", stream=True)
-    head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: {len(body)}\r\n"
     answers, has_ended = threading.Event(), threading.Event()
     answer = MessagesRoute._answer
 
@@ -75,9 +69,9 @@ def _(context: Context, count: int, ends: str) -> None:
     late = mock.patch.object(MessagesRoute, "_answer", answer_late)
     with (
         late if "busy" in ends else contextlib.nullcontext(),
-        socket.create_connection((str(url.hostname), url.port or 80), 20) as connection,
+        connect(context) as connection,
     ):
-        connection.sendall((f"{head}\r\n".encode() + body) * count)
+        connection.sendall((head_of(context, len(body)) + body) * count)
         if "busy" in ends:
             assert answers.wait(20)
         elif "middle" in ends:

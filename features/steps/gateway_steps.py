@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import groupby
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -137,6 +139,19 @@ def body_of(prompt: str, stream: bool) -> bytes:
     if stream:
         body["stream"] = True
     return json.dumps(body).encode()
+
+
+def connect(context: Context, patience: float = 20) -> socket.socket:
+    """Open a connection to the gateway; no operation on it takes more than so many seconds."""
+    url = urlsplit(context.gateway.url)
+    return socket.create_connection((str(url.hostname), url.port or 80), patience)
+
+
+def head_of(context: Context, size: int, *lines: str, version: str = "1.1") -> bytes:
+    """Return the head of a call whose body has so many bytes, with further lines."""
+    host = urlsplit(context.gateway.url).netloc
+    first = f"POST /v1/messages HTTP/{version}"
+    return "\r\n".join([first, f"host: {host}", f"content-length: {size}", *lines, "", ""]).encode()
 
 
 async def call(url: str, row: dict[str, str], ended: Ended) -> None:

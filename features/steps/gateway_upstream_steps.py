@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -26,10 +25,7 @@ PATIENCE = 20.0
 
 @given("a server that means harm, between the gateway and the API")
 def _(context: Context) -> None:
-    server = context.hostile = HostileServer(context.api.url)
-    server.start()
-    context.add_cleanup(server.stop)
-    os.environ["ANTHROPIC_BASE_URL"] = server.url
+    HostileServer(context.api.url).stand_before(context)
     restart(context)
 
 

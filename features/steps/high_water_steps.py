@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -19,6 +18,7 @@ from behave.runner import Context
 from cli_steps import command
 from filelock import FileLock
 from sqlalchemy import insert, update
+from staging import writing
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.high_water import HighWater, count_post, read_mark
@@ -60,18 +60,11 @@ def _(context: Context, seconds: float) -> None:
     time.sleep(seconds)
 
 
-@when("the API has the faults")
-def _(context: Context) -> None:
-    context.api.set_faults(json.loads(context.text))
-
-
 @when("a command's ledger may send at once")
 def _(context: Context) -> None:
     """What a 529 asked to wait for is over."""
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
+    with writing() as tx:
         tx.execute(update(workspaces).values(wait_until=None))
-    ledger.close()
 
 
 @when('a command\'s ledger is replaced by "{name}"')

@@ -17,6 +17,7 @@ from unittest import mock
 import papers
 from behave import given, then, when
 from behave.runner import Context
+from cli_steps import keep_end
 from tables import rule
 
 from claude_batch.actor import docx
@@ -134,7 +135,7 @@ def _(context: Context, name: str) -> None:
     line = {"prompt": "What does it say?", "documents": [name]}
     (context.tmp / "asks.jsonl").write_text(json.dumps(line) + "\n")
     command = ("estimate", "--offline", "--model", "claude-haiku-4-5", "asks.jsonl")
-    context.bounded = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "claude_batch", *command],
         cwd=context.tmp,
         capture_output=True,
@@ -142,16 +143,7 @@ def _(context: Context, name: str) -> None:
         timeout=280,
         preexec_fn=_bound,
     )
-
-
-@then("the bounded command ends with {code:d}")
-@then("the bounded command ends with {code:d} and says")
-def _(context: Context, code: int) -> None:
-    done = context.bounded
-    assert done.returncode == code, (done.returncode, done.stderr[-2000:])
-    if context.text:
-        assert context.text in done.stderr, done.stderr
-    assert "Traceback" not in done.stderr and "bug" not in done.stderr, done.stderr
+    keep_end(context, done.returncode, done.stdout, done.stderr)
 
 
 @rule("documents whose reading may take 3 seconds are read")

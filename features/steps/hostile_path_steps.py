@@ -11,10 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 
 from behave import given, then, when
 from behave.runner import Context
+from cli_steps import keep_end
 from tables import rule
 
 from claude_batch.ledger.store import Ledger
@@ -123,8 +123,5 @@ def _(context: Context, words: str) -> None:
         text=True,
         timeout=120,
     )
-    # The output has what was printed and what was said.
-    context.ended = SimpleNamespace(
-        exit_code=ended.returncode, output=ended.stderr, stdout=ended.stdout
-    )
-    context.errors = ended.stdout
+    # What is printed has also what was said.
+    keep_end(context, ended.returncode, ended.stdout, ended.stdout + ended.stderr)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 from behave import given, then
 from behave.runner import Context
 from event_steps import keep_log
+from hostile_server import HostileServer
 from hostile_yaml_steps import run_bounded
 from tables import rule
 
@@ -22,30 +21,15 @@ CHAIN = 400
 
 @given("a server that counts its requests")
 def _(context: Context) -> None:
-    context.seen = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            context.seen.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    context.add_cleanup(thread.join)
-    context.add_cleanup(server.server_close)
-    context.add_cleanup(server.shutdown)
-    context.server = f"http://127.0.0.1:{server.server_port}"
+    server = context.counting = HostileServer("http://127.0.0.1:9")
+    server.start()
+    context.add_cleanup(server.stop)
+    context.server = server.url
 
 
 @then("the server that counts has seen no request")
 def _(context: Context) -> None:
-    assert context.seen == [], context.seen
+    assert context.counting.paths == [], context.counting.paths
 
 
 def _doubling(times: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import os
-import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import parse
 import programs
 from behave import given, register_type, then, when
 from behave.runner import Context
+from cli_steps import keep_end
 from event_steps import keep_log
 from hostile_server import DEEP, MESSAGES, Answer, HostileServer, Trick, spelled
 from staging import KEY, start_api
@@ -34,10 +34,7 @@ KILLED_AFTER = 150.0
 @given("a server that means harm, before an API that takes {seconds:g} seconds for a batch")
 def _(context: Context, seconds: float = 0.05) -> None:
     start_api(context, latency=seconds, cancel_latency=seconds)
-    server = context.hostile = HostileServer(context.api.url)
-    server.start()
-    context.add_cleanup(server.stop)
-    os.environ["ANTHROPIC_BASE_URL"] = server.url
+    HostileServer(context.api.url).stand_before(context)
     context.prompts = ["prompt one", "prompt two", "prompt three"]
     write_prompts(context, context.prompts)
     context.out = context.tmp / "out.jsonl"
@@ -538,9 +535,7 @@ def command(context: Context, *words: str, quick: bool = True) -> None:
         "s": time.monotonic() - begun,
         "MB of memory": int(kept.read_text()) / 1024,
     }
-    context.code, context.said = done.returncode, done.stdout + done.stderr
-    if found := re.search(r"run-\w{10}", context.said):
-        context.run_id = found[0]
+    keep_end(context, done.returncode, done.stdout, done.stderr)
 
 
 def run(context: Context, *words: str) -> None:
@@ -562,12 +557,6 @@ def _(context: Context, count: str, flags: str) -> None:
 @when("the run is resumed")
 def _(context: Context) -> None:
     command(context, "resume", "--max-wait", "60s")
-
-
-@then("the command exits with {code:d}")
-def _(context: Context, code: int) -> None:
-    assert context.code == code, (context.code, context.said)
-    assert "bug" not in context.said and "Traceback" not in context.said, context.said
 
 
 @then("it used less than {most:d} {what}")
@@ -592,7 +581,7 @@ def _(context: Context, good: str, fault: str) -> None:
 def _(context: Context, verb: str) -> None:
     again = str(context.tmp / "again.jsonl")
     command(context, verb, context.run_id, "-o", again, quick=verb == "resume")
-    assert context.code in (0, 1), context.said
+    assert context.ended.exit_code in (0, 1), context.ended.output
     assert Path(again).read_bytes() == context.out.read_bytes()
 
 
@@ -618,7 +607,7 @@ def _(context: Context, secret: str) -> None:
 
 
 def not_seen(context: Context, secret: str) -> None:
-    assert secret not in context.said, context.said
+    assert secret not in context.ended.output, context.ended.output
     folder = Path(os.environ["CLAUDE_BATCH_LEDGER"]).parent
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert files

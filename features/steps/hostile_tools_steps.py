@@ -15,11 +15,10 @@ import programs
 from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import select, update
-from staging import QUICK, until
+from staging import QUICK, until, writing
 
 import claude_batch as cb
 from claude_batch.ledger.schema import runs
-from claude_batch.ledger.store import Ledger
 
 THEIRS = '''
 import os
@@ -110,27 +109,21 @@ def _(context: Context) -> None:
 
 
 def _change_tools(change: Any) -> None:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
-        with ledger.write() as tx:
-            [before] = tx.scalars(select(runs.c.tools).where(runs.c.tools.is_not(None)))
-            tx.execute(update(runs).where(runs.c.tools.is_not(None)).values(tools=change(before)))
-    finally:
-        ledger.close()
+    with writing() as tx:
+        [before] = tx.scalars(select(runs.c.tools).where(runs.c.tools.is_not(None)))
+        tx.execute(update(runs).where(runs.c.tools.is_not(None)).values(tools=change(before)))
 
 
 @given("the ledger says of its tools {literal}")
 def _(context: Context, literal: str) -> None:
     word, _, times = literal.partition(" * ")
     value = ast.literal_eval(word)
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
+    with writing() as tx:
         # As anybody may write it: past the types of the schema.
         tx.exec_driver_sql(
             "UPDATE runs SET tools = ? WHERE tools IS NOT NULL",
             (value * int(times) if times else value,),
         )
-    ledger.close()
 
 
 @given("that file {change}")

@@ -21,7 +21,7 @@ from behave import given, register_type, then, when
 from behave.runner import Context
 from sdk_calls import field_of, make
 from sqlalchemy import func, select
-from staging import KEY, QUICK, is_sent, start_api, until
+from staging import KEY, QUICK, is_sent, reading, start_api, until, writing
 from tables import rule
 
 import claude_batch as cb
@@ -32,7 +32,6 @@ from claude_batch.ledger import held_requests
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.schema import digests
 from claude_batch.ledger.schema import requests as request_table
-from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.providers.engine_access import EngineAccess
 
@@ -330,12 +329,8 @@ def _held() -> int:
     """Requests in the ledger."""
     if not os.path.exists(os.environ["CLAUDE_BATCH_LEDGER"]):
         return 0
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
-        with ledger.read() as tx:
-            return int(tx.scalar(select(func.count()).select_from(request_table)) or 0)
-    finally:
-        ledger.close()
+    with reading() as tx:
+        return int(tx.scalar(select(func.count()).select_from(request_table)) or 0)
 
 
 @when("the event loop of a waiting call of the batched client ends")
@@ -575,12 +570,8 @@ def _(context: Context) -> None:
 
 @then("{count:d} failed calls are recorded, and forgotten, in one transaction")
 def _(_: Context, count: int) -> None:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
-        with ledger.write() as tx:
-            held_requests.remember_failures(tx, range(1, count + 1), time.time())
-            assert tx.scalar(select(func.count()).select_from(digests)) == 1
-            held_requests.forget_failures(tx, range(1, count + 1))
-            assert tx.scalar(select(func.count()).select_from(digests)) == 0
-    finally:
-        ledger.close()
+    with writing() as tx:
+        held_requests.remember_failures(tx, range(1, count + 1), time.time())
+        assert tx.scalar(select(func.count()).select_from(digests)) == 1
+        held_requests.forget_failures(tx, range(1, count + 1))
+        assert tx.scalar(select(func.count()).select_from(digests)) == 0

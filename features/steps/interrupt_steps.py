@@ -5,17 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import re
 import shlex
 import signal
 import subprocess
 import sys
 import termios
-from types import SimpleNamespace
 
 from behave import when
 from behave.runner import Context
-from cli_steps import SOURCES, all_runs
+from cli_steps import SOURCES, all_runs, keep_end
 from staging import until
 
 from claude_batch.core.states import RequestState
@@ -59,9 +57,7 @@ def _run(context: Context, name: str, module: str, words: str, *, ignored: bool 
         timeout=120,
         preexec_fn=prepare,
     )
-    context.ended, context.code, context.errors = done, done.returncode, done.stderr
-    if found := re.search(r"run-\w{10}", done.stdout):
-        context.run_id = found[0]
+    keep_end(context, done.returncode, done.stdout, done.stderr)
 
 
 @when("a command's terminal is closed once its live calls are under way: {words}")
@@ -80,7 +76,7 @@ def _(context: Context, words: str) -> None:
     os.close(theirs)
     until(lambda: [state for run in all_runs() for state in [*run.counts]] == [RequestState.PACKED])
     os.close(ours)
-    context.ended = SimpleNamespace(exit_code=process.wait(60), output="")
+    keep_end(context, process.wait(60), "", "")
 
 
 @when("{who} gets {name} as it imports {module}: {words}")

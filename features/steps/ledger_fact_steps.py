@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from behave import then, when
 from behave.runner import Context
 from sqlalchemy import Select, func, select, update
-from staging import ledger_values, until
+from staging import ledger_values, until, writing
 from tables import check_rows, equals, reached
 
 from claude_batch.core.errors import LedgerError
@@ -36,7 +35,6 @@ from claude_batch.ledger.schema import (
     verdicts,
     workspaces,
 )
-from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.observers import LOGGER
 
 FACTS: dict[str, Select[Any]] = {
@@ -169,8 +167,7 @@ def _(context: Context, table: str) -> None:
     """Write what a process or another clock would have left; a cell is JSON, a text or a time."""
     [row] = context.table
     values = {name: _written(row[name]) for name in row.headings}
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with contextlib.closing(ledger), ledger.write() as tx:
+    with writing() as tx:
         tx.execute(update(metadata.tables[table]).values(**values))
 
 

@@ -13,9 +13,9 @@ from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
+from staging import opened_ledger
 
 from claude_batch.ledger import conversations, queries
-from claude_batch.ledger.store import Ledger
 
 _VALUES = re.compile(r"x?'(?:[^']|'')*'|\b\d+(?:\.\d+)?\b", re.IGNORECASE)
 
@@ -41,11 +41,9 @@ def _(context: Context) -> None:
 
 @when("a queue of jobs asks what there is to do")
 def _(_context: Context) -> None:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.read() as tx:
+    with opened_ledger() as ledger, ledger.read() as tx:
         assert not queries.workspaces_at_work(tx, ledger.now())
         assert not conversations.tool_callers(tx)
-    ledger.close()
 
 
 def _plans(context: Context) -> list[tuple[str, list[str]]]:

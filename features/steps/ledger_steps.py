@@ -226,7 +226,7 @@ def _(context: Context) -> None:
         context,
         "from claude_batch.ledger import queries\n"
         "with ledger.read() as tx:\n"
-        "    assert len(queries.recent_runs(tx)) == 1",
+        "    assert len(queries.recent_runs(tx, 2)) == 1",
     )
 
 

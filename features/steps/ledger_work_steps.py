@@ -16,7 +16,7 @@ from behave import then, when
 from behave.runner import Context
 from sqlalchemy import delete, event, func, select, update
 from sqlalchemy.pool import Pool
-from staging import QUICK, make_provider
+from staging import QUICK, make_provider, writing
 
 import claude_batch as cb
 from claude_batch.core.states import BatchState, RequestState
@@ -94,8 +94,7 @@ def _(context: Context, count: int, missing: int) -> None:
 
 def _take_back_the_last_batch(count: int) -> None:
     """Make the ledger that of a process which died before it fetched the last batch's results."""
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
+    with writing() as tx:
         last = tx.scalar(select(func.max(batches.c.id)))
         ended = {"state": BatchState.ENDED, "collected": None}
         tx.execute(update(batches).where(batches.c.id == last).values(ended))
@@ -103,7 +102,6 @@ def _take_back_the_last_batch(count: int) -> None:
         waits = {"state": RequestState.PACKED, "finished": None, "answered_by": None}
         found = tx.execute(update(requests).where(requests.c.batch_id == last).values(waits))
         assert found.rowcount == count, found.rowcount
-    ledger.close()
 
 
 @then("a thousand prompts more take at most")
@@ -145,10 +143,8 @@ def _(context: Context, count: int) -> None:
 
 def check_now() -> None:
     """Let the next pass look at every batch."""
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
+    with writing() as tx:
         tx.execute(update(batches).values(next_check=0.0))
-    ledger.close()
 
 
 @when("{count:d} batches end at the same time, and the pass that collects them is counted")

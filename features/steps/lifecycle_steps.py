@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 from behave import given, then, when
 from behave.runner import Context
-from staging import KEY, until
+from staging import KEY, opened_ledger, until
 from tables import rule
 
 from claude_batch.ledger import submissions
-from claude_batch.ledger.store import Leader, Ledger
+from claude_batch.ledger.store import Leader
 from claude_batch.ledger.stored_results import Stored
 from claude_batch.lifecycle.collection import missing_may_be_billed, split_lines
 from claude_batch.lifecycle.packer import due_of, pack_due, plan_cut, whole_cut
@@ -44,7 +44,8 @@ def _(context: Context) -> None:
 
 @then("every result is an answer")
 def _(context: Context) -> None:
-    assert context.results and all(result.ok for result in context.results)
+    failed = [result.error for result in context.results if not result.ok]
+    assert context.results and not failed, failed[:3]
 
 
 @then("the API has paid for each once")
@@ -184,15 +185,12 @@ def _(context: Context, when: str) -> None:
 
 def packed(context: Context) -> Any:
     """Pack what is queued, as the driver of a process that ends right after it would."""
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
+    with opened_ledger() as ledger:
         with ledger.write() as tx:
             row = ledger_run(tx, context.run.id)
             leader = Leader(row.workspace_id, submissions.begin_epoch(tx, row.workspace_id))
         [batch_id], _later = pack_due(ledger, leader, time.time())
         return batch_id
-    finally:
-        ledger.close()
 
 
 @when("it is packed, and cancelled before it is sent")

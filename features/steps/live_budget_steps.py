@@ -15,8 +15,9 @@ from staging import (
 import claude_batch as cb
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.schema import charges, params, requests
-from claude_batch.lifecycle.budget_room import most_cost
+from claude_batch.lifecycle.budget_room import bound_cost
 from claude_batch.money.prices import prices_of
+from claude_batch.wire.bounds import token_bound
 
 use_step_matcher("parse")
 
@@ -34,7 +35,8 @@ def _most_of(state: str | None = None) -> int:
     if state is not None:
         query = query.where(requests.c.state == state)
     now = time.time()
-    return sum(most_cost(prices_of(), body, now, batch=False) for body in ledger_values(query))
+    bounds = [token_bound(body) for body in ledger_values(query)]
+    return sum(bound_cost(prices_of(), bound, now, batch=False) for bound in bounds)
 
 
 @then("what {count:d} call can cost live is kept, and nothing is reserved")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import time
 import urllib.request
 from collections.abc import Callable
@@ -17,7 +15,7 @@ from behave import when
 from behave.runner import Context
 from lifecycle_steps import packed
 from sqlalchemy import select, update
-from staging import KEY, until
+from staging import KEY, opened_ledger, until, writing
 
 import claude_batch as cb
 from claude_batch.core import crash_points
@@ -27,7 +25,6 @@ from claude_batch.ledger import cancellations, stored_results, submissions, work
 from claude_batch.ledger.high_water import HighWater, note_behind, posts_of
 from claude_batch.ledger.schema import batches, former_members, requests, runs
 from claude_batch.ledger.schema import workspaces as workspaces_table
-from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.collection import result_row_of
 from claude_batch.lifecycle.ended_processes import note_interrupted
 from claude_batch.money.prices import prices_of
@@ -35,18 +32,8 @@ from claude_batch.wire.encoding import custom_id, parse_custom_id
 from claude_batch.wire.messages import decode_line
 
 
-@contextlib.contextmanager
-def _ledger():
-    """The scenario's ledger, as another process opens it."""
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
-        yield ledger
-    finally:
-        ledger.close()
-
-
 def _halt(context: Context) -> None:
-    with _ledger() as ledger, ledger.write() as tx:
+    with writing() as tx:
         workspaces.halt(
             tx,
             tx.scalar(select(workspaces_table.c.id)) or 0,
@@ -59,19 +46,19 @@ def _halt(context: Context) -> None:
 
 
 def _copy_sends(context: Context) -> None:
-    with _ledger() as ledger:
+    with opened_ledger() as ledger:
         with ledger.read() as tx:
             posts = posts_of(tx)
         HighWater(ledger).renew(posts)
 
 
 def _fall_behind(context: Context) -> None:
-    with _ledger() as ledger, ledger.write() as tx:
+    with writing() as tx:
         note_behind(tx, time.time())
 
 
 def _stop(context: Context) -> None:
-    context.provider._session().driver.stop()
+    context.provider.session().driver.stop()
 
 
 def at_the_point(context: Context, point: str, what: Callable[[], object]) -> None:
@@ -109,7 +96,7 @@ def _collect_first(context: Context) -> None:
         [remote] = client.messages.batches.list()
         until(lambda: client.messages.batches.retrieve(remote.id).processing_status == "ended")
         raw = client.messages.batches.with_raw_response.results(remote.id).http_response.read()
-    with _ledger() as ledger, ledger.write() as tx:
+    with writing() as tx:
         seqs = {row.id: row.seq for row in tx.execute(select(requests.c.id, requests.c.seq))}
         [first] = tx.scalars(select(former_members.c.batch_id).distinct())
         for line in raw.splitlines():
@@ -122,7 +109,7 @@ def _collect_first(context: Context) -> None:
 
 
 def _cancel(context: Context) -> None:
-    with _ledger() as ledger, ledger.write() as tx:
+    with opened_ledger() as ledger, ledger.write() as tx:
         for run_id in tx.scalars(select(runs.c.id)).all():
             cancellations.cancel_run(tx, run_id, ledger.now())
 
@@ -140,7 +127,7 @@ def _retry(context: Context) -> None:
 
 def _take_over(_: Context) -> None:
     """Drive as another process does that takes this one for dead; take longer than it may."""
-    with _ledger() as ledger, ledger.write() as tx:
+    with writing() as tx:
         for workspace_id in tx.scalars(select(workspaces_table.c.id)).all():
             submissions.begin_epoch(tx, workspace_id)
             note_interrupted(tx, workspace_id)
@@ -195,13 +182,13 @@ def _(context: Context) -> None:
 @when("it is packed, and its upload has broken twice")
 def _(context: Context) -> None:
     packed(context)
-    with _ledger() as ledger, ledger.write() as tx:
+    with writing() as tx:
         tx.execute(update(batches).values(broken_uploads=2))
 
 
 @when("a batch of {count:d} requests is made that the ledger has sent and forgotten")
 def _(context: Context, count: int) -> None:
-    with _ledger() as ledger:
+    with opened_ledger() as ledger:
         incarnation = ledger.incarnation
     params = {"model": "claude-haiku-4-5", "max_tokens": 9}
     with anthropic.Anthropic(api_key=KEY, base_url=context.api.url, max_retries=0) as client:
@@ -223,7 +210,7 @@ def _rules(context: Context) -> list[dict[str, int]]:
 
 @when("advancing is cancelled while the API is slow")
 def _(context: Context) -> None:
-    future = context.provider._engine.advance(context.provider._session())
+    future = context.provider.engine().advance(context.provider.session())
     until(lambda: _rules(context)[0]["fired"])
     assert future.cancel()
     context.api.clear_faults()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,11 @@ from behave.model import Row
 from behave.runner import Context
 from opening_steps import engines
 from sqlalchemy import select
-from staging import QUICK
+from staging import QUICK, reading
 from tables import rule
 
 import claude_batch as cb
 from claude_batch.ledger.schema import budgets, runs
-from claude_batch.ledger.store import Ledger
 from claude_batch.providers import run
 
 YAML = "name: tests/asker\nprovider: anthropic\nmodel: claude-haiku-4-5\n"
@@ -104,8 +101,7 @@ def _(context: Context, count: int, settings: dict[str, Any]) -> None:
 
 @then("the runs of the ledger have these requests, budgets and deadlines")
 def _(context: Context) -> None:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with contextlib.closing(ledger), ledger.read() as tx:
+    with reading() as tx:
         found = tx.execute(
             select(runs.c.request_count, budgets.c.amount, runs.c.deadline - runs.c.created)
             .outerjoin(budgets, budgets.c.name == runs.c.id)

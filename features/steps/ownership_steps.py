@@ -256,7 +256,7 @@ def _(context: Context) -> None:
     context.actor.respond_sync("the other provider's")
     with load(context, observers=[observe]) as observed:
         observed.respond_sync("its own")
-        reporting = context.provider._engine.observers
+        reporting = context.provider.engine().observers
         for _ in range(50):
             reporting.report(cb.events.RunCancelled(ledger="l", run_id="run-x"))
     context.count = len(context.got)

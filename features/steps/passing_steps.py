@@ -11,22 +11,13 @@ import msgspec
 from behave import then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import select
-from staging import ledger_values
+from staging import ledger_values, listen
 
 import claude_batch as cb
 from claude_batch.ledger.schema import params as params_table
 from claude_batch.sandbox.token_usage import params_sha256
 
 use_step_matcher("parse")
-
-
-class Warnings(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
 
 
 @when("an actor with these options asks once in a batch and once live")
@@ -41,17 +32,14 @@ def _(context: Context) -> None:
     actor = cb.Actor(configuration, context.provider)
     live = cb.ClaudeProvider()
     context.add_cleanup(live.close)
-    heard = Warnings()
-    logger = logging.getLogger("claude_batch.actor.request")
-    logger.addHandler(heard)
-    context.add_cleanup(logger.removeHandler, heard)
+    heard = listen(context, "claude_batch.actor.request", level=logging.WARNING)
     context.outcomes = []
     try:
         for prompt in ("first", "second"):
             context.outcomes.append(actor.respond_sync(prompt))
     except cb.ActorError as error:
         context.outcomes.append(error)
-    context.heard = list(heard.lines)
+    context.heard = heard.lines
     try:
         context.outcomes.append(live.respond_sync(configuration, "live"))
     except cb.ActorError as error:
@@ -104,10 +92,8 @@ def _(context: Context) -> None:
 @when("a request with these params asks once in a batch")
 def _(context: Context) -> None:
     context.params = json.loads(context.text)
-    heard = Warnings()
-    for name in ("claude_batch.actor.request", "claude_batch.providers.preflight"):
-        logging.getLogger(name).addHandler(heard)
-        context.add_cleanup(logging.getLogger(name).removeHandler, heard)
+    names = ("claude_batch.actor.request", "claude_batch.providers.preflight")
+    heard = listen(context, *names, level=logging.WARNING)
     configuration = cb.ActorConfiguration(
         name="tests/passing", model="claude-haiku-4-5", batch_processing=True
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from unittest import mock
 from behave import given, then, when
 from behave.runner import Context
 from pydantic import BaseModel, Field
-from staging import make_provider, until
+from staging import listen, make_provider, until
 from tables import rule
 
 import claude_batch as cb
@@ -26,21 +25,8 @@ class Number(BaseModel):
     number: int = Field(gt=10**9)
 
 
-class Kept(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
 def provide(context: Context, kind: str, **settings: Any) -> None:
-    log, context.kept_log = logging.getLogger("claude_batch"), Kept()
-    log.addHandler(context.kept_log)
-    context.add_cleanup(log.removeHandler, context.kept_log)
+    context.kept_log = listen(context, "claude_batch")
     if kind == "batch":
         make_provider(context, **settings)
         return

@@ -48,13 +48,9 @@ def _(context: Context, number: int) -> None:
 
 
 @then("the marks are {numbers}")
-def _(context: Context, numbers: str) -> None:
-    assert marks(context) == numbers, marks(context)
-
-
 @then("there are no marks")
-def _(context: Context) -> None:
-    assert not marks(context)
+def _(context: Context, numbers: str = "") -> None:
+    assert marks(context) == numbers, marks(context)
 
 
 def marks(context: Context) -> str:

@@ -10,32 +10,13 @@ from typing import Any
 from behave import then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import func, select
-from staging import ledger_values
+from staging import ledger_values, listen
 
 import claude_batch as cb
 from claude_batch.ledger.schema import requests as request_table
 from claude_batch.ledger.schema import runs as run_table
 
 use_step_matcher("parse")
-
-
-class Heard(logging.Handler):
-    """The warnings of one logger."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
-def listen(context: Context, name: str) -> Heard:
-    heard = Heard()
-    logger = logging.getLogger(name)
-    logger.addHandler(heard)
-    context.add_cleanup(logger.removeHandler, heard)
-    return heard
 
 
 def shaped(count: int, shapes: int) -> list[cb.ActorRequest]:
@@ -54,7 +35,7 @@ def shaped(count: int, shapes: int) -> list[cb.ActorRequest]:
 
 
 def ask(context: Context, requests: Any, actor: cb.Actor | None = None, how: str = "") -> None:
-    context.heard = listen(context, "claude_batch.providers.preflight")
+    context.heard = listen(context, "claude_batch.providers.preflight", level=logging.WARNING)
     actor = actor or context.actor
     try:
         if how == "in an event loop":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
@@ -11,13 +10,12 @@ from typing import Any
 from behave import then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import select
-from staging import until
+from staging import reading, until
 
 import claude_batch as cb
 from claude_batch.ledger.schema import params as params_table
 from claude_batch.ledger.schema import primers as primer_table
 from claude_batch.ledger.schema import requests as request_table
-from claude_batch.ledger.store import Ledger
 
 use_step_matcher("parse")
 
@@ -35,27 +33,19 @@ def about(count: int, documents: list[str]) -> list[cb.ActorRequest]:
 
 def rows(context: Context) -> list[Any]:
     """The requests of the scenario's ledger: seq, prefix, batch_id, state, body."""
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
-        with ledger.read() as tx:
-            return list(
-                tx.execute(
-                    select(request_table, params_table.c.body)
-                    .join(params_table, params_table.c.request_seq == request_table.c.seq)
-                    .order_by(request_table.c.seq)
-                )
+    with reading() as tx:
+        return list(
+            tx.execute(
+                select(request_table, params_table.c.body)
+                .join(params_table, params_table.c.request_seq == request_table.c.seq)
+                .order_by(request_table.c.seq)
             )
-    finally:
-        ledger.close()
+        )
 
 
 def primed() -> list[int]:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
-        with ledger.read() as tx:
-            return list(tx.scalars(select(primer_table.c.request_seq)))
-    finally:
-        ledger.close()
+    with reading() as tx:
+        return list(tx.scalars(select(primer_table.c.request_seq)))
 
 
 @when("{count:d} requests about each of the documents {names} are asked in a run, in turn")

@@ -67,7 +67,7 @@ def _(context: Context) -> None:
 
 
 def _values(context: Context, query: Any, state: str) -> list[float]:
-    with context.provider._engine.ledger.read() as tx:
+    with context.provider.engine().ledger.read() as tx:
         return list(tx.scalars(query.where(batches.c.state == state)))
 
 
@@ -88,7 +88,7 @@ def _(context: Context, state: str) -> None:
         context.api.set_faults(
             {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}
         )
-    engine = context.provider._engine
+    engine = context.provider.engine()
     if state in ("storing", "queued"):
         with engine.ledger.write() as tx:
             workspace = workspaces.ensure_workspace(tx, "http://nowhere", "a fingerprint")
@@ -123,7 +123,7 @@ def _(context: Context, state: str) -> None:
 
 @then('its status says it is "{state}" and waits since a time that is past')
 def _(context: Context, state: str) -> None:
-    ledger = context.provider._engine.ledger
+    ledger = context.provider.engine().ledger
     # A run that was written into the ledger is as if the provider that wrote it drove it.
     driven = True if context.provider is context.driver else None
     status = status_of(ledger, context.run_id, driven=driven)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ import anthropic
 from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import select, update
-from staging import KEY, ledger_values, start_api, unknown_command, until
+from staging import KEY, ledger_values, start_api, unknown_command, until, writing
 from tables import rule
 
 from claude_batch.core.ids import new_request_ids
@@ -161,8 +160,7 @@ def _(context: Context, first: int, second: int) -> None:
 
 @rule("a halt at second 1000 with probes after 5 minutes stands")
 def _(refusals: int, second: float) -> dict[str, object]:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with contextlib.closing(ledger), ledger.write() as tx:
+    with writing() as tx:
         workspace_id = workspaces.ensure_workspace(tx, "http://somewhere/", new_request_ids(1)[0])
         halt = {"reason": "billing", "error_type": None, "message": "no credit", "now": 1000.0}
         for _n in range(refusals):
@@ -185,11 +183,9 @@ def _(context: Context, days: int, whose: str = "") -> None:
     if not whose:
         context.api.advance_clock(days * 86400)
     # On our clock they pass in that the batch was submitted earlier.
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
+    with writing() as tx:
         earlier = schema.batches.c.submitted - days * 86400
         tx.execute(update(schema.batches).values(submitted=earlier, next_check=0))
-    ledger.close()
 
 
 # Decisions

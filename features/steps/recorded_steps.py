@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -179,10 +178,7 @@ def _(context: Context, name: str, form: str, seconds: int) -> None:
 
     server = HostileServer(context.api.url)
     server.trick = trick
-    server.start()
-    context.add_cleanup(server.stop)
-    context.hostile = server
-    os.environ["ANTHROPIC_BASE_URL"] = server.url
+    server.stand_before(context)
 
 
 @given("prompts that are answered as the lines of {name}")

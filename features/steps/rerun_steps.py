@@ -13,6 +13,7 @@ import programs
 from behave import then, when
 from behave.runner import Context
 from cli_steps import command, spawn
+from event_steps import keep_log
 from orphan_steps import MORTAL
 from sqlalchemy import select
 from staging import ledger_values, make_provider
@@ -86,29 +87,6 @@ def _(context: Context, words: str) -> None:
 # From Python ---------------------------------------------------------------------------------
 
 
-class _Records(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, "for_people", False):
-            self.seen.append(record)
-
-
-def listen(context: Context) -> None:
-    """Keep the log records that are for people, from now on."""
-    if getattr(context, "records", None) is None:
-        context.records = _Records()
-        logger = logging.getLogger("claude_batch")
-        level = logger.level
-        logger.addHandler(context.records)
-        logger.setLevel(logging.INFO)
-        context.add_cleanup(logger.setLevel, level)
-        context.add_cleanup(logger.removeHandler, context.records)
-    context.records.seen.clear()
-
-
 async def _asked(context: Context, way: str, asked: list[str], new: bool) -> list[cb.ActorResult]:
     actor = context.actor
     match way:
@@ -133,7 +111,7 @@ def _(context: Context, name: str, asked: str, way: str) -> None:
     assert asked in ("asked", "asked anew"), asked
     if not hasattr(context, "actor"):
         make_provider(context)
-    listen(context)
+    keep_log(context)
     try:
         results = asyncio.run(_asked(context, way, prompts_of(name), asked == "asked anew"))
     except cb.ActorError as error:
@@ -183,7 +161,7 @@ def _(context: Context, failed: str, reused: str) -> None:
 
 @then("people are {how}")
 def _(context: Context, how: str) -> None:
-    (record,) = context.records.seen
+    (record,) = (each for each in context.kept if getattr(each, "for_people", False))
     assert record.levelno == {"warned": logging.WARNING, "told": logging.INFO}[how], record
     for line in context.text.split("\n"):
         assert line in record.getMessage(), record.getMessage()

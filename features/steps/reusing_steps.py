@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import tracemalloc
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,7 +15,7 @@ from behave import then, use_step_matcher, when
 from behave.runner import Context
 from cli_steps import command
 from sqlalchemy import select
-from staging import QUICK, ledger_values
+from staging import QUICK, ledger_values, opened_ledger
 
 import claude_batch as cb
 from claude_batch.ledger import held_requests
@@ -129,12 +127,6 @@ def _(context: Context, settings: Any, prompts: str, point: str = "") -> None:
     context.told = [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
-@then("{count:d} requests have reached the API in all")
-def _(context: Context, count: int) -> None:
-    billed = context.api.billing()
-    assert len(billed) == count, billed
-
-
 @then("the answers to {prompts} are reused, cost nothing, and are those of before")
 def _(context: Context, prompts: str) -> None:
     for prompt in prompts.split():
@@ -198,7 +190,7 @@ def _(context: Context, name: str, count: int) -> None:
 
 @then("the ledger's answers are indexed for {count:d} requests in no more than {most:d} MB")
 def _(context: Context, count: int, most: int) -> None:
-    with closing(Ledger(os.environ["CLAUDE_BATCH_LEDGER"])) as ledger:
+    with opened_ledger() as ledger:
         tracemalloc.start()
         try:
             index_answers(ledger)

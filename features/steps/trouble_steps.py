@@ -59,8 +59,8 @@ def _(context: Context) -> None:
 @when("the provider is closed while its engine works, and more is asked of the engine")
 def _(context: Context) -> None:
     context.actor.respond_sync("makes the engine")
-    engine, begun, late = context.provider._engine, threading.Event(), CallFuture()
-    session = context.provider._session()
+    engine, begun, late = context.provider.engine(), threading.Event(), CallFuture()
+    session = context.provider.session()
     encoded = context.provider._encoders.of(configuration()).encode(ActorRequest("late"))
     mode = BatchProcessingMode()
 

@@ -31,6 +31,7 @@ from claude_batch.ledger.schema import batches, requests, results, tool_calls
 from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.lifecycle import conversation_driver, conversation_loop
 from claude_batch.lifecycle.conversation_driver import Conversations
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.engine import Engine
 
 use_step_matcher("parse")
@@ -327,12 +328,6 @@ def _(context: Context, count: int) -> None:
     assert len(told) == count and all("JSON" in words for words in told), told
 
 
-@then("all conversations are answered")
-def _(context: Context) -> None:
-    failed = [result.error for result in context.results if not result.ok]
-    assert context.results and not failed, failed[:3]
-
-
 @given('an actor that is asked live, with the tools "{names}"')
 @given('an actor that is asked live with {settings:JsonText}, with the tools "{names}"')
 def _(context: Context, names: str, settings: Any = None) -> None:
@@ -498,17 +493,21 @@ def _continuing(context: Context) -> tuple[Engine, Leader]:
     """A conversation whose tool has to run, and the leader of the driver that will run it."""
     with mock.patch.object(Conversations, "look", lambda *_, **__: 60.0):
         until(lambda: context.provider.advance_sync() and _state() == cb.RequestState.CONTINUING)
-    engine, workspace = context.provider._engine, context.provider._session().workspace_id
+    engine, workspace = context.provider.engine(), context.provider.session().workspace_id
     with engine.ledger.write() as tx:
         return engine, Leader(workspace, submissions.begin_epoch(tx, workspace))
+
+
+def _driver(engine: Engine) -> Conversations:
+    client = mock.Mock(server_now=engine.ledger.now)
+    context = DriverContext.of(engine.ledger, client, engine.settings)
+    return Conversations(context, engine.workbench, lambda: None)
 
 
 @then("a driver starts its tool only once it has found the retried conversation")
 def _(context: Context) -> None:
     engine, leader = _continuing(context)
-    driver = Conversations(
-        engine.ledger, engine.workbench, lambda: None, server_now=engine.ledger.now
-    )
+    driver = _driver(engine)
     workspace = leader.workspace_id
     engine.workbench.most_running = 0
     driver.look(workspace, leader, patient=False)
@@ -529,11 +528,8 @@ def _(context: Context) -> None:
 @then("a driver that finds its tool started by another one, {fault}, goes on from the result")
 def _(context: Context, fault: str = "") -> None:
     engine, leader = _continuing(context)
-    ledger, workspace = engine.ledger, leader.workspace_id
-    first, other = (
-        Conversations(ledger, engine.workbench, lambda: None, server_now=ledger.now)
-        for _ in range(2)
-    )
+    workspace = leader.workspace_id
+    first, other = _driver(engine), _driver(engine)
     if fault == "which had no thread for it":
         no_thread = mock.Mock(side_effect=RuntimeError("can't start new thread"))
         with mock.patch.object(conversation_driver, "run_call", no_thread):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pages import agreement
+from staging import KeptLog
 from tables import rule
 
 from claude_batch.core.answer_parts import Usage
@@ -46,36 +45,20 @@ PROXY = b"<html>a proxy speaks</html>"
 # Params
 
 
-class Captured(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
-@contextmanager
-def _warnings() -> Iterator[list[str]]:
-    handler = Captured()
-    logger = logging.getLogger("claude_batch.wire.encoding")
-    logger.addHandler(handler)
-    try:
-        yield handler.lines
-    finally:
-        logger.removeHandler(handler)
-
-
 def _encode(given: dict[str, Any], **more: Any) -> dict[str, Any]:
-    with _warnings() as warned:
+    log, logger = KeptLog(), logging.getLogger("claude_batch.wire.encoding")
+    logger.addHandler(log)
+    try:
         encoded = encode_params(given, **more)
+    finally:
+        logger.removeHandler(log)
     params = json.loads(encoded.params)
     assert {name: params[name] for name in GOOD} == {name: given[name] for name in GOOD}, params
     return {
         "added": {name: value for name, value in params.items() if name not in GOOD},
         "api_version": encoded.headers.api_version,
         "headers": encoded.headers.as_headers(),
-        "warning": "\n".join(warned),
+        "warning": "\n".join(log.lines),
     }
 
 

@@ -154,7 +154,7 @@ def _(context: Context, prompt: str, end: str, how: str, other: str) -> None:
 @contextlib.contextmanager
 def _closed_loop_of(context: Context, prompt: str) -> Iterator[None]:
     """A call's loop is closed when its request is stored, together with the one beside it."""
-    closed, calls = asyncio.new_event_loop(), context.provider._engine.calls
+    closed, calls = asyncio.new_event_loop(), context.provider.engine().calls
     closed.close()
     add, flush = calls.add, calls._flush
 
@@ -180,7 +180,7 @@ def _(context: Context, count: int, end: str) -> None:
     everybody, prompts = callers(context), [f"prompt {number}" for number in range(count)]
     everybody.ask({prompt: context.actor.respond(prompt) for prompt in prompts})
     until(lambda: _stored(count))
-    ledger: Ledger = context.provider._engine.ledger
+    ledger: Ledger = context.provider.engine().ledger
     before = ledger.commits
 
     def leave() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -76,17 +76,18 @@ class PostProcessor(Protocol):
 Stage: TypeAlias = Literal["before_request", "after_response"]
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 TIMEOUT = 60.0
 """Default ``middleware_timeout``: seconds that ``after_response`` may take."""
 
 
-class Passage(msgspec.Struct):
-    """A request or a response on its way through middleware."""
+class Passage(msgspec.Struct, Generic[_T]):
+    """A request, a response or a result on its way through the user's functions."""
 
     actor: str
     key: str | None
-    value: ActorRequest | ActorResponse | ActorResult
+    value: _T
     kept: str
     """Text that describes what is safe if the middleware fails."""
     error: MiddlewareError | None = None
@@ -101,13 +102,13 @@ class Step(msgspec.Struct, frozen=True):
     change: Callable[..., Any]
     is_async: bool
 
-    def call(self, passage: Passage) -> Any:
+    def call(self, passage: Passage[Any]) -> Any:
         """Call the method; an ``async def`` one returns an awaitable."""
         if self.stage == "before_request":
             return self.change(passage.actor, passage.value)
         return self.change(passage.actor, passage.key, passage.value)
 
-    def settle(self, passage: Passage, changed: object) -> None:
+    def settle(self, passage: Passage[Any], changed: object) -> None:
         """Store what the method returned for a passage."""
         wanted = ActorRequest if self.stage == "before_request" else ActorResponse
         if not isinstance(changed, wanted):
@@ -116,31 +117,27 @@ class Step(msgspec.Struct, frozen=True):
             )
             passage.error = self._error(words, passage)
             return
-        context = passage.value.context
-        if isinstance(changed, ActorRequest):
-            if changed.key != passage.key:
-                # The caller finds its answer by the key.
-                changed = replace(changed, key=passage.key)
-            if changed.context is None and context is not None:
-                changed = replace(changed, context=context)
-            passage.value = changed
+        context = passage.value.context if changed.context is None else changed.context
+        if isinstance(changed, ActorResponse):
+            passage.value = changed if context is changed.context else changed.with_context(context)
+        elif changed.key != passage.key or context is not changed.context:
+            # The caller finds its answer by the key.
+            passage.value = replace(changed, key=passage.key, context=context)
         else:
-            response = cast("ActorResponse", changed)
-            keeps = context is None or response.context is not None
-            passage.value = response if keeps else response.with_context(context)
+            passage.value = changed
 
-    def fail(self, passage: Passage, error: BaseException) -> None:
+    def fail(self, passage: Passage[Any], error: BaseException) -> None:
         """Record the exception that the method raised."""
         words = f"failed in {self.stage}: {described(error)}"
         passage.error = self._error(words, passage)
         passage.error.__cause__ = error
 
-    def overrun(self, passage: Passage, seconds: float) -> None:
+    def overrun(self, passage: Passage[Any], seconds: float) -> None:
         """Record that the method did not return in time."""
         words = f"did not return from {self.stage} within {seconds:g} s (middleware_timeout)"
         passage.error = self._error(words, passage)
 
-    def _error(self, words: str, passage: Passage) -> MiddlewareError:
+    def _error(self, words: str, passage: Passage[Any]) -> MiddlewareError:
         return MiddlewareError(
             f"the middleware {self.name} {words}; {passage.kept}",
             middleware=self.name,
@@ -152,18 +149,18 @@ class Step(msgspec.Struct, frozen=True):
 class PostStep(Step, frozen=True):
     """The user's function for results. Its faults are logged, because the result is safe."""
 
-    def call(self, passage: Passage) -> Any:
+    def call(self, passage: Passage[Any]) -> Any:
         """Call the function."""
         return self.change(passage.value)
 
-    def settle(self, passage: Passage, changed: object) -> None:
+    def settle(self, passage: Passage[Any], changed: object) -> None:
         """Ignore what the function returned."""
 
-    def fail(self, passage: Passage, error: BaseException) -> None:
+    def fail(self, passage: Passage[Any], error: BaseException) -> None:
         """Log the exception that the function raised."""
         _log.error("post_process failed for %s", _named(passage), exc_info=error)
 
-    def overrun(self, passage: Passage, seconds: float) -> None:
+    def overrun(self, passage: Passage[Any], seconds: float) -> None:
         """Log that the function did not return in time."""
         _log.error(
             "post_process did not return within %g s for %s (post_process_timeout)",
@@ -172,9 +169,8 @@ class PostStep(Step, frozen=True):
         )
 
 
-def _named(passage: Passage) -> str:
-    result = passage.value
-    assert isinstance(result, ActorResult)
+def _named(passage: Passage[Any]) -> str:
+    result: ActorResult = passage.value
     key = f"the key {result.key!r}" if result.key is not None else f"position {result.position}"
     return f"the result of {passage.actor} with {key}, which is returned unchanged"
 

@@ -526,11 +526,10 @@ class ActorResult(Generic[OutputT_co]):
         """
         if output is None:
             return cast("ActorResult[OutputT]", self)
-        error = self.error
-        response = None if self.response is None else self.response.with_output(output)
+        response, error = self.response, self.error
         if response is not None:
             try:
-                response.validate()
+                response = read_as(response, output)
             except ActorError as fault:
                 response, error = None, fault
         return replace(cast("ActorResult[OutputT]", self), response=response, error=error)

@@ -331,6 +331,13 @@ def _named(commands: Commands) -> list[str]:
     ]
 
 
+def add_all(command: Any, decorators: Sequence[Callable[[Any], Any]]) -> Any:
+    """Return a command with these decorators, as if they were written above it in this order."""
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
 def format_option(command: _F) -> _F:
     """Add ``--format`` and ``--csv-safe`` to a command, which receives both as ``form``."""
 
@@ -357,8 +364,7 @@ def format_option(command: _F) -> _F:
         type=click.Choice(["jsonl", "csv"]),
         help="The format of OUT. By default CSV if its name ends in .csv, else JSON lines.",
     )
-    decorated: Any = wrapped
-    return with_format(with_safety(decorated))
+    return add_all(wrapped, [with_format, with_safety])
 
 
 folder_option: Callable[[Any], Any] = click.option(
@@ -471,10 +477,7 @@ def reading_options(ledger: str | None) -> ProviderOptions:
 
 def run_options(command: _F) -> _F:
     """Add the flags of commands that submit a run; `ProviderOptions` holds them too."""
-    decorated: Any = command
-    for name in reversed(_named(ASKING)):
-        decorated = option(name)(decorated)
-    return decorated
+    return add_all(command, [option(name) for name in _named(ASKING)])
 
 
 def provider_options(command: _F) -> _F:
@@ -487,21 +490,16 @@ def provider_options(command: _F) -> _F:
         _warn_of_unused(context)
         names = [*_named("all"), *_named(ASKING), *_named(SERVING)]
         settings = {name: given.pop(name) for name in names if name in given}
-        options = ProviderOptions(
-            settings, given.pop("sandbox", False), _typed(click.get_current_context())
-        )
+        options = ProviderOptions(settings, given.pop("sandbox", False), _typed(context))
         complete_commands(options.completed)
         try:
             return command(*args, options=options, **given)
         except ActorConfigurationError as error:
             if error.setting is None:
                 raise
-            raise _as_typed(error, error.setting, click.get_current_context()) from None
+            raise _as_typed(error, error.setting, context) from None
 
-    decorated: Any = wrapped
-    for name in reversed(_named("all")):
-        decorated = option(name)(decorated)
-    return decorated
+    return add_all(wrapped, [option(name) for name in _named("all")])
 
 
 def _is_typed(context: click.Context, name: str) -> bool:

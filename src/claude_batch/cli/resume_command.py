@@ -514,12 +514,7 @@ def unknown_command(
     decided within `--settling`; if another client's batch looks alike, when that batch has ended.
     To decide at once for a RUN, use --resubmit or --give-up.
     """
-    from claude_batch.providers.reruns import (
-        decide_unknown,
-        fetchable_lost,
-        unknown_sendings,
-        why_not_sent,
-    )
+    from claude_batch.providers.reruns import decide_unknown, fetchable_lost, unknown_sendings
     from claude_batch.providers.status import find_run_id
 
     if resubmit and give_up:
@@ -536,8 +531,8 @@ def unknown_command(
         if run_id is not None:
             run_id = find_run_id(store, run_id)
         if decision is not None and run_id is not None:
-            count = decide_unknown(store, run_id, resubmit=decision == "resubmit")
-            if resubmit and not count and (refused := why_not_sent(store, run_id)) is not None:
+            count, refused = decide_unknown(store, run_id, resubmit=resubmit)
+            if refused is not None:
                 if refused.undecided:
                     end = options.command("unknown", run_id, "--give-up")
                     go_on = f"Requests with an unknown outcome end with: {end}"

@@ -23,6 +23,7 @@ from claude_batch.cli.help_sections import SectionedCommand
 from claude_batch.cli.options import (
     DOLLARS,
     ProviderOptions,
+    add_all,
     complete_files,
     folder_option,
     format_option,
@@ -248,10 +249,7 @@ def _input_options(command: _F) -> _F:
         )
         return command(*args, asked=asked, **given)
 
-    decorated: Any = wrapped
-    for add in reversed(_INPUTS):
-        decorated = add(decorated)
-    return decorated
+    return add_all(wrapped, _INPUTS)
 
 
 # Estimate -----------------------------------------------------------------------------------------
@@ -327,10 +325,7 @@ _OTHERS: tuple[Callable[[Any], Any], ...] = (
 
 def _asking(command: _F) -> _F:
     """Add the arguments and options that `run` and `submit` share."""
-    decorated: Any = run_options(provider_options(command))
-    for add in reversed(_OTHERS):
-        decorated = add(decorated)
-    return _input_options(decorated)
+    return add_all(command, [_input_options, *_OTHERS, run_options, provider_options])
 
 
 @click.command("run", cls=SectionedCommand, epilog=EXIT_CODES)

@@ -475,8 +475,6 @@ class DashboardServer(AppServer):
         async def close() -> None:
             reader.close()
 
-        server = LocalServer(
-            app, end_calls=app.streams.end, close=close, http="h11", timeout_graceful_shutdown=3
-        )
+        server = LocalServer(app, end_calls=app.streams.end, close=close, http="h11")
         reader.start(app.streams.announce)
         return server, listener

@@ -18,7 +18,7 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.recovery import Refetched
 from claude_batch.money.prices import Prices
 from claude_batch.providers.cost_report import set_budget
-from claude_batch.providers.reruns import decide_unknown, parse_only, retry_run, why_not_sent
+from claude_batch.providers.reruns import decide_unknown, parse_only, retry_run
 from claude_batch.providers.status import find_run_id, status_of
 
 
@@ -94,8 +94,7 @@ def decide(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
             "was changed"
         )
     resubmit = decision == "resubmit"
-    count = decide_unknown(ledger, run_id, resubmit=resubmit)
-    refused = why_not_sent(ledger, run_id) if resubmit and not count else None
+    count, refused = decide_unknown(ledger, run_id, resubmit=resubmit)
     if refused is not None:
         go_on = "Requests with an unknown outcome end with: Give up."
         if not refused.undecided:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -52,7 +52,7 @@ def overview_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, 
         "total": costs.total(),
         "runs": [(status, bar_of(status.counts, status.total)) for status in snapshot.statuses],
         "states": _states(snapshot),
-        "attention": attention_of(snapshot, reader.ledger),
+        "attention": list(attention_of(snapshot, reader.ledger)),
         "costs": costs.by(lambda each: each.run_id),
         "budgets": [(each, *shares_of(each)) for each in snapshot.budgets],
         "changeable": [
@@ -79,65 +79,51 @@ def _states(snapshot: Snapshot) -> list[tuple[RunState, int]]:
     return [(state, states.count(state)) for state in RunState if state in states]
 
 
-def attention_of(snapshot: Snapshot, ledger: Ledger) -> list[Attention]:
-    """Return what waits for a person, the gravest first."""
+def attention_of(snapshot: Snapshot, ledger: Ledger) -> Iterator[Attention]:
+    """Yield what waits for a person, the gravest first."""
     location = ledger.location
-    found: list[Attention] = []
     for row in snapshot.halted:
         behind = row.behind is not None or row.halt_reason == "ledger_behind"
         why = naming_ledger(row.halt_message or "", location)
-        found.append(
-            Attention(
-                "The ledger must be recovered" if behind else "Sending is halted",
-                f"{row.base_url}: {row.halt_reason}: {why} "
-                f"(for {roughly(ledger.now() - row.halted)})",
-                None,
-                command_naming(
-                    "claude-batch ledger recover" if behind else "claude-batch resume", location
-                ),
-                True,
-            )
+        yield Attention(
+            "The ledger must be recovered" if behind else "Sending is halted",
+            f"{row.base_url}: {row.halt_reason}: {why} (for {roughly(ledger.now() - row.halted)})",
+            None,
+            command_naming(
+                "claude-batch ledger recover" if behind else "claude-batch resume", location
+            ),
+            True,
         )
     for each in snapshot.unknown:
         what = count_of(each.requests, "request")
-        found.append(
-            Attention(
-                f"{what} without a result" if each.lost else f"{what}, perhaps sent",
-                f"{each.reason}. "
-                + (
-                    "They may have been paid for, and are not sent again automatically."
-                    if each.lost
-                    else "The API's list of batches usually decides it. Sent again, they may be "
-                    "paid for twice."
-                ),
-                each.run_id,
-                command_naming(f"claude-batch unknown {each.run_id}", location),
-                not each.lost,
-            )
+        paid = (
+            "They may have been paid for, and are not sent again automatically."
+            if each.lost
+            else "The API's list of batches usually decides it. Sent again, they may be paid for "
+            "twice."
+        )
+        yield Attention(
+            f"{what} without a result" if each.lost else f"{what}, perhaps sent",
+            f"{each.reason}. {paid}",
+            each.run_id,
+            command_naming(f"claude-batch unknown {each.run_id}", location),
+            not each.lost,
         )
     for status in (*snapshot.statuses, *snapshot.older):
+        name = status.label or status.run_id
         if status.held is not None and status.state is RunState.HELD:
-            found.append(
-                Attention(
-                    f"{status.label or status.run_id} is held by a budget",
-                    naming_ledger(status.held.describe(status.run_id), location),
-                    status.run_id,
-                    None,  # the words name it
-                    False,
-                )
-            )
+            words = naming_ledger(status.held.describe(status.run_id), location)
+            # The words name the command.
+            yield Attention(f"{name} is held by a budget", words, status.run_id, None, False)
         elif status.state is RunState.PARKED:
-            found.append(
-                Attention(
-                    f"{status.label or status.run_id} is parked",
-                    "No process drives it. Its batches go on at the API; their results are "
-                    "collected when a process continues it.",
-                    status.run_id,
-                    command_naming(f"claude-batch resume {status.run_id}", location),
-                    False,
-                )
+            yield Attention(
+                f"{name} is parked",
+                "No process drives it. Its batches go on at the API; their results are collected "
+                "when a process continues it.",
+                status.run_id,
+                command_naming(f"claude-batch resume {status.run_id}", location),
+                False,
             )
-    return found
 
 
 def shares_of(budget: BudgetStatus) -> tuple[float, float]:

@@ -6,7 +6,7 @@ page has its prompt, each attempt and turn, and the answer with its citations.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -161,18 +161,11 @@ class Failure(NamedTuple):
 
 def failures_of(failed: list[FailedRequest]) -> list[Failure]:
     """Group failed requests by the API's words, the most frequent first."""
-    counts: Counter[tuple[str, str]] = Counter()
-    examples: dict[tuple[str, str], list[FailedRequest]] = {}
+    alike: defaultdict[tuple[str, str], list[FailedRequest]] = defaultdict(list)
     for each in failed:
-        key = (each.error_type or each.state.value, message_of_line(each.raw))
-        counts[key] += 1
-        examples.setdefault(key, [])
-        if len(examples[key]) < 3:
-            examples[key].append(each)
-    return [
-        Failure(kind, words, count, tuple(examples[kind, words]))
-        for (kind, words), count in counts.most_common(20)
-    ]
+        alike[each.error_type or each.state.value, message_of_line(each.raw)].append(each)
+    largest = sorted(alike.items(), key=lambda group: -len(group[1]))[:20]
+    return [Failure(kind, words, len(group), tuple(group[:3])) for (kind, words), group in largest]
 
 
 # Distributions ------------------------------------------------------------------------------------

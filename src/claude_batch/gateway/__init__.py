@@ -43,8 +43,6 @@ class GatewaySettings:
     """Web pages that may call the gateway."""
     largest_body: int = LARGEST_BODY
     largest_bodies: int = LARGEST_BODIES
-    grace: float = 3.0
-    """Seconds that calls have to end after SIGTERM."""
 
     def __post_init__(self) -> None:
         """Raise `ActorConfigurationError` for an interval without a length.

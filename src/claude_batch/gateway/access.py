@@ -277,10 +277,10 @@ class Access:
 
     def _caller(self, headers: Mapping[str, str]) -> Caller:
         given = _credentials(headers)
-        if self._tokens is None:
-            if not any(self._is_foreign(each) for each in given):
-                return Caller("")
-        else:
+        is_foreign = any(self._is_foreign(each) for each in given)
+        if self._tokens is None and not is_foreign:
+            return Caller("")
+        if self._tokens is not None:
             try:
                 names = [self._tokens.name_of(each) for each in given]
             except ActorConfigurationError as error:
@@ -288,7 +288,7 @@ class Access:
             for name in names:
                 if name is not None:
                     return Caller(name)
-        if any(self._is_foreign(each) for each in given):
+        if is_foreign:
             raise Refusal(
                 401,
                 "this gateway pays with its own API key, and does not use the one that you sent, "
@@ -296,8 +296,7 @@ class Access:
                 + ("your token for this gateway" if self._tokens else "any other text"),
             )
         raise Refusal(
-            401,
-            "this gateway needs a token: send it as x-api-key, or as Authorization: Bearer",
+            401, "this gateway needs a token: send it as x-api-key, or as Authorization: Bearer"
         )
 
     def _is_foreign(self, given: str) -> bool:

@@ -61,18 +61,6 @@ class HeldCall:
     As a context, it notices when the caller goes away.
     """
 
-    __slots__ = (
-        "_connection",
-        "_receive",
-        "_send",
-        "_wake",
-        "_watcher",
-        "begun",
-        "is_gone",
-        "is_whole",
-        "status",
-    )
-
     def __init__(
         self, receive: Receive, send: Send, connection: HttpProtocol | None = None
     ) -> None:
@@ -187,18 +175,6 @@ _UNNUMBERED: Final = -1
 
 class Exchange:
     """One request, and the calls that wait for its answer. Belongs to the server's event loop."""
-
-    __slots__ = (
-        "_calls",
-        "_departure",
-        "_done",
-        "_keeps",
-        "_on_taken",
-        "_was_taken",
-        "digest",
-        "future",
-        "retries",
-    )
 
     def __init__(
         self,

@@ -165,7 +165,7 @@ _INCOMPLETE: Final = "ASGI callable returned without completing response."
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    # A call that is still under way after `grace` is cancelled, and uvicorn logs a traceback.
+    # A call that is still under way after `GRACE` is cancelled, and uvicorn logs a traceback.
     kind = record.exc_info[0] if record.exc_info else None
     is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
     return not is_cancelled and record.getMessage() != _INCOMPLETE
@@ -216,7 +216,6 @@ class GatewayServer(AppServer):
             close=app.aclose,
             http=HttpProtocol,
             timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=int(self._settings.grace),
             callback_notify=end_if_stopped,
             timeout_notify=1,
         )

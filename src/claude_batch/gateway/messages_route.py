@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
 from typing import Final
 
 import httpx2
@@ -292,10 +291,9 @@ def _events(answer: Answer) -> Iterator[bytes] | None:
     assert answer.raw is not None
     try:
         events = events_of(message_of_line(answer.raw))
-        first = next(events)
     except (msgspec.DecodeError, ActorError):
         return None
-    return _joined(chain((first,), events))
+    return _joined(events)
 
 
 def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:

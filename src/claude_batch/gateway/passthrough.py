@@ -75,11 +75,9 @@ _RETURNED: Final = (
 )
 """Headers of a response that are passed, beside those that begin with ``anthropic-``."""
 
-_Fields = dict[str, msgspec.Raw]
+_Fields = dict[str, Any]
 _fields = msgspec.json.Decoder(_Fields)
-_list = msgspec.json.Decoder(list[_Fields])
 _URL: Final = "results_url"
-_FALSE: Final = msgspec.Raw(b"false")
 
 _USUAL_PAGE: Final = 20
 _LARGEST_PAGE: Final = 1000
@@ -287,9 +285,9 @@ class Passthrough:
             found = _fields.decode(body)
             if "data" not in found:
                 return None
-            listed = _list.decode(found["data"])
-            ids = [msgspec.json.decode(each["id"], type=str) for each in listed]
-            has_more = msgspec.json.decode(found.get("has_more", _FALSE), type=bool)
+            listed = _listed(found)
+            ids = [msgspec.convert(each["id"], str) for each in listed]
+            has_more = msgspec.convert(found.get("has_more", False), bool)
         except (msgspec.DecodeError, RecursionError, KeyError):
             raise Refusal(502, "the API sent an unreadable list of batches") from None
         own = self._gateway.provider.own_batches(ids)
@@ -322,7 +320,7 @@ def _may_be_sent_since(body: bytes, since: float) -> bool:
 
 def _is_new(batch: _Fields, since: float) -> bool:
     """Return whether a batch may have been created at a time of the API, or later."""
-    given: Any = msgspec.json.decode(batch.get("created_at", msgspec.Raw(b"null")))
+    given = batch.get("created_at")
     created = iso_time(given) if isinstance(given, str) else None
     return created is None or created >= since - CLOCKS_APART
 
@@ -340,10 +338,9 @@ class _Page(NamedTuple):
     def cut(self, limit: int, *, backwards: bool) -> bytes:
         """Return it as JSON, with at most `limit` batches: those next to the cursor."""
         shown = self.batches[-limit:] if backwards else self.batches[:limit]
-        fields = {**self.fields, "data": msgspec.Raw(msgspec.json.encode([b for _, b in shown]))}
+        fields = {**self.fields, "data": [batch for _, batch in shown]}
         if len(shown) < len(self.batches):
-            ends = {"first_id": shown[0][0], "last_id": shown[-1][0], "has_more": True}
-            fields |= {name: msgspec.Raw(msgspec.json.encode(end)) for name, end in ends.items()}
+            fields |= {"first_id": shown[0][0], "last_id": shown[-1][0], "has_more": True}
         return msgspec.json.encode(fields)
 
 
@@ -392,21 +389,20 @@ def with_results_url(body: bytes, address: str) -> bytes:
     try:
         found = _fields.decode(body)
         if _URL in found:
-            found = _at_gateway(found, address)
-        elif b'"%b"' % _URL.encode() in body and "data" in found:
-            batches = [_at_gateway(each, address) for each in _list.decode(found["data"])]
-            found["data"] = msgspec.Raw(msgspec.json.encode(batches))
+            batches = [found]
+        elif b'"%b"' % _URL.encode() in body:
+            batches = found["data"] = _listed(found)
         else:
             return body
-    except (msgspec.DecodeError, RecursionError):
+        for batch in batches:
+            if isinstance(batch.get(_URL), str):
+                batch_id = msgspec.convert(batch.get("id", ""), str)
+                batch[_URL] = f"{address}{BATCHES}/{batch_id}/results"
+    except (msgspec.DecodeError, RecursionError, KeyError):
         return body
     return msgspec.json.encode(found)
 
 
-def _at_gateway(batch: _Fields, address: str) -> _Fields:
-    given: Any = msgspec.json.decode(batch.get(_URL, msgspec.Raw(b"null")))
-    if not isinstance(given, str):
-        return batch
-    batch_id = msgspec.json.decode(batch.get("id", msgspec.Raw(b'""')), type=str)
-    url = f"{address}{BATCHES}/{batch_id}/results"
-    return {**batch, _URL: msgspec.Raw(msgspec.json.encode(url))}
+def _listed(page: _Fields) -> list[_Fields]:
+    """Return the items of a page. Raises ``KeyError`` and `msgspec.ValidationError`."""
+    return msgspec.convert(page["data"], list[_Fields])

@@ -153,7 +153,7 @@ prefix next to each other; or those that are sent ahead of others for the first 
 
 
 def queued_of_lane(
-    tx: Connection, lane_id: int, alone: str = "", which: Selection = "first"
+    tx: Connection, lane_id: int, alone: str, which: Selection = "first"
 ) -> Iterator[tuple[int, int, str]]:
     """Yield queued requests of a lane in the order of the selection: row number, size and run id.
 
@@ -183,7 +183,7 @@ _POLICIES = select(runs).where(
 )
 
 
-def queue_totals(tx: Connection, lane_id: int, alone: str = "") -> tuple[int, int, int]:
+def queue_totals(tx: Connection, lane_id: int, alone: str) -> tuple[int, int, int]:
     """Return the number of a lane's queued requests, their bytes, and the last row number.
 
     The bytes are those of their params.
@@ -192,7 +192,7 @@ def queue_totals(tx: Connection, lane_id: int, alone: str = "") -> tuple[int, in
     return count, size, last
 
 
-def policies(tx: Connection, lane_id: int, alone: str = "") -> dict[str, Record]:
+def policies(tx: Connection, lane_id: int, alone: str) -> dict[str, Record]:
     """Return the runs that have queued requests in a lane, with their policies, by run id."""
     return {row.id: row for row in tx.execute(_POLICIES, {"lane": lane_id, "alone": alone})}
 

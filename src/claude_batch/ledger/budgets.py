@@ -7,7 +7,7 @@ transaction that packs requests also reads these sums.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from sqlalchemy import (
     ColumnElement,
@@ -52,12 +52,15 @@ from claude_batch.ledger.store import Record, plain_rows
 _ORDER = {"run": 0, "actor": 1, "day": 2}
 
 
+BudgetKey: TypeAlias = tuple[BudgetScope, str]
+"""Scope and name of a budget: the run's id, the actor's name, or "" for the budget of the day."""
+
+
 class Budget(NamedTuple):
     """A budget with its current sums, in nano-dollars."""
 
     scope: BudgetScope
     name: str
-    """The run's id, the actor's name, or "" for the budget of the day."""
     amount: int
     spent: int
     """Cost of the answers whose price is known."""
@@ -68,9 +71,19 @@ class Budget(NamedTuple):
     warned: int = 0
 
     @property
+    def key(self) -> BudgetKey:
+        """What identifies it."""
+        return self.scope, self.name
+
+    @property
+    def gone(self) -> int:
+        """Amount that was paid, or may have been paid for calls without a known end."""
+        return self.spent + self.doubt
+
+    @property
     def left(self) -> int:
         """Amount that can be reserved now; negative if the budget was lowered."""
-        return self.amount - self.spent - self.doubt - self.reserved
+        return self.amount - self.gone - self.reserved
 
 
 def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> bool:
@@ -184,8 +197,8 @@ def all_budgets(tx: Connection, day: int) -> list[Budget]:
     return [_stand(tx, row, day) for row in rows]
 
 
-def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[tuple[int, str]]:
-    """Return the batches that these budgets (scope, name) cover but that are not charged yet.
+def uncounted(tx: Connection, of: Sequence[BudgetKey], day: int) -> list[tuple[int, str]]:
+    """Return the batches that these budgets cover but that are not charged yet.
 
     Each batch comes with its state.
     """

@@ -120,9 +120,7 @@ def is_continuing(tx: Connection, workspace_id: int) -> bool:
     return bool(tx.scalar(_CONTINUING, {"workspace": workspace_id}))
 
 
-def continuing(
-    tx: Connection, workspace_id: int, *, after: int = 0, limit: int = 1000
-) -> list[Record]:
+def continuing(tx: Connection, workspace_id: int, *, after: int, limit: int) -> list[Record]:
     """Return the requests of a workspace that are between two turns, in order, without texts.
 
     Columns of the request: ``seq``, ``run_id``, ``position``, ``answered_by``, ``disposition``,

@@ -338,7 +338,7 @@ def answers_since(
     tx: Connection,
     run_ids: Sequence[str],
     *,
-    after: tuple[int, int] = (0, 0),
+    after: tuple[int, int],
     limit: int = 500,
 ) -> list[Answer]:
     """Return finished requests of runs in order of completion, after ``(finished, seq)``."""
@@ -451,7 +451,7 @@ def is_stored(tx: Connection, run_id: str) -> bool | None:
 
 def recent_runs(
     tx: Connection,
-    limit: int = 50,
+    limit: int,
     *,
     before: tuple[float, str] | None = None,
     actor: str | None = None,

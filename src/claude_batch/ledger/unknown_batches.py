@@ -64,7 +64,7 @@ def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:
     )
 
 
-def give_answers(tx: Connection, batch_id: int, *, contradicted: bool = False) -> int:
+def give_answers(tx: Connection, batch_id: int, *, contradicted: bool) -> int:
     """End requests that left a batch with its late lines; return their number.
 
     Only requests that have no answer and are not sent end this way. For the others, the line is
@@ -648,7 +648,7 @@ def undecided(
     return list(tx.execute(query if run_id is None else query.where(requests.c.run_id == run_id)))
 
 
-def runs_with_lost(tx: Connection, run_id: str | None = None) -> list[Record]:
+def runs_with_lost(tx: Connection, run_id: str | None) -> list[Record]:
     """Return the runs that have lost requests, or only this run: ``run_id``, ``members``."""
     query = (
         select(requests.c.run_id, func.count().label("members"))

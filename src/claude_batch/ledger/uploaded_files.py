@@ -129,7 +129,7 @@ def count_unused(tx: Connection) -> int:
     return count_rows(tx, files, ~_used) + count_rows(tx, leaving_files)
 
 
-def dismiss_unused(tx: Connection, workspace_id: int, merged: Collection[int] = ()) -> int:
+def dismiss_unused(tx: Connection, workspace_id: int, merged: Collection[int]) -> int:
     """Mark the files of a workspace that no run uses for deletion; return their number.
 
     ``merged`` are the rows that were merged into the workspace, to which no key leads any more.

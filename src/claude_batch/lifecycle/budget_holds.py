@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from claude_batch.core.errors import BudgetExceededError, BudgetScope
+from claude_batch.core.errors import BudgetExceededError
 from claude_batch.core.quantities import count_of, usd, write_usd
 from claude_batch.core.settings import naming_ledger
 from claude_batch.ledger import budgets, charges, queries
@@ -19,13 +19,8 @@ class Held(NamedTuple):
 
     requests: int
     """Number of queued requests of the run, none of which fits now."""
-    scope: BudgetScope
-    name: str
-    amount: int
-    spent: int
-    """Amount that was paid, or may have been paid for calls without a known end."""
-    reserved: int
-    """Highest possible cost of the work in progress; the unused part is released."""
+    budget: Budget
+    """The budget that must be changed, or else the one with least left."""
     kept: int
     """Amount that the run keeps for the next turns of its conversations in progress."""
     needed: int | None
@@ -37,12 +32,13 @@ class Held(NamedTuple):
 
     def describe(self, run_id: str) -> str:
         """Return a message that names the budget and the command that changes it."""
-        spent, reserved = write_usd(self.spent), write_usd(self.reserved)
+        scope, name = self.budget.key
+        spent, reserved = write_usd(self.budget.gone), write_usd(self.budget.reserved)
         kept = f", {write_usd(self.kept)} kept for next turns" if self.kept else ""
         words = (
             f"{count_of(self.requests, 'request is', 'requests are')} held: "
-            f"{whose(self.scope, self.name)} is "
-            f"{write_usd(self.amount)}, {spent} of it spent, {reserved} reserved{kept}; "
+            f"{whose(scope, name)} is "
+            f"{write_usd(self.budget.amount)}, {spent} of it spent, {reserved} reserved{kept}; "
         )
         if self.needed is None:
             return (
@@ -51,12 +47,12 @@ class Held(NamedTuple):
             )
         change = {
             "run": f"raise it with `claude-batch budget {run_id} USD`",
-            "actor": f"raise it with `claude-batch budget --actor {self.name} USD`",
+            "actor": f"raise it with `claude-batch budget --actor {name} USD`",
             "day": "raise it with `claude-batch budget --daily USD`",
-        }[self.scope]
+        }[scope]
         if not self.for_good:
             # Answers are awaited, and most of them cost less than was reserved for them.
-            waits = "wait for the next day" if self.scope == "day" else "wait for earlier answers"
+            waits = "wait for the next day" if scope == "day" else "wait for earlier answers"
             change = f"{waits}, or {change}"
         return f"{words}the smallest may cost {write_usd(self.needed)}; {change}"
 
@@ -80,21 +76,9 @@ def _held(each: Sequence[Budget], waits: Waiting, kept: int) -> Held | None:
     short = [budget for budget in each if smallest is None or smallest + kept > budget.left]
     if not short:
         return None
-    # The budget that must be changed is named first, even if another one has less left.
     for_good = [budget for budget in short if _holds_for_good(budget, smallest)]
     tightest = min(for_good or short, key=lambda budget: budget.left)
-    gone = tightest.spent + tightest.doubt
-    return Held(
-        requests=waits.requests,
-        scope=tightest.scope,
-        name=tightest.name,
-        amount=tightest.amount,
-        spent=gone,
-        reserved=tightest.reserved,
-        kept=kept,
-        needed=smallest,
-        for_good=bool(for_good),
-    )
+    return Held(waits.requests, tightest, kept, needed=smallest, for_good=bool(for_good))
 
 
 def _holds_for_good(budget: Budget, smallest: int | None) -> bool:
@@ -102,7 +86,7 @@ def _holds_for_good(budget: Budget, smallest: int | None) -> bool:
     if smallest is None:
         return True
     # The next day begins with nothing spent.
-    spent = 0 if budget.scope == "day" else budget.spent + budget.doubt
+    spent = 0 if budget.scope == "day" else budget.gone
     return spent + smallest > budget.amount
 
 
@@ -114,8 +98,8 @@ def held_error(run_id: str, held: Held, location: str) -> BudgetExceededError:
     words = naming_ledger(held.describe(run_id), location)
     return BudgetExceededError(
         f"{run_id}: {words}. Nothing was marked failed",
-        scope=held.scope,
-        budget_usd=usd(held.amount),
+        scope=held.budget.scope,
+        budget_usd=usd(held.budget.amount),
         needed_usd=usd(held.needed or 0),
         run_id=run_id,
     )

@@ -11,10 +11,9 @@ and no transaction is open meanwhile.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from claude_batch.core.errors import (
     BudgetExceededError,
@@ -26,7 +25,7 @@ from claude_batch.core.quantities import nano_dollars, usd, write_usd
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, budgets, charges, queries, workspaces
-from claude_batch.ledger.budgets import Budget, Waiting
+from claude_batch.ledger.budgets import BudgetKey, Waiting
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.store import Leader, Ledger, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
@@ -81,27 +80,11 @@ def tokens_of_files(ledger: Ledger) -> FileTokens:
     return tokens
 
 
-def most_cost(
-    prices: Prices,
-    params: bytes,
-    now: float,
-    *,
-    batch: bool = True,
-    files: FileTokens | None = None,
-) -> int:
-    """Return the highest possible cost of encoded params, in nano-dollars.
-
-    The price is the live price if ``batch`` is false. ``files`` returns the tokens of an uploaded
-    file; an unknown file reserves the model's context window. Raises `Unbounded` if no bound is
-    known, because a price is missing or a tool has no limit.
-    """
-    return bound_cost(prices, token_bound(params, files), now, batch=batch)
-
-
 def bound_cost(prices: Prices, bound: TokenBound, now: float, *, batch: bool = True) -> int:
-    """Return the cost of a bound, as `most_cost`.
+    """Return the highest possible cost of params with this bound, in nano-dollars.
 
-    Raises `Unbounded` if the model has no price, or if the cost exceeds `MOST_RESERVED`.
+    The price is the live price if ``batch`` is false. Raises `Unbounded` if the model has no price,
+    or if the cost exceeds `MOST_RESERVED`.
     """
     tariffs = prices.possible(bound.model, at=now)
     if not tariffs:
@@ -146,7 +129,7 @@ def _cost_or_none(prices: Prices, bound: TokenBound | Unbounded, now: float, *, 
         return NO_BOUND
 
 
-def _most_costs(
+def _priced_pages(
     ledger: Ledger,
     prices: Prices,
     source: budgets.Source,
@@ -215,7 +198,7 @@ def live_costs(
 ) -> dict[int, int]:
     """Return the highest cost of each queued request of a lane as a live call, by row number."""
     found: dict[int, int] = {}
-    for costs in _most_costs(ledger, prices, "queued", lane_id, now, batch=False, alone=alone):
+    for costs in _priced_pages(ledger, prices, "queued", lane_id, now, batch=False, alone=alone):
         found.update((each.seq, each.amount) for each in costs)
     return found
 
@@ -224,30 +207,27 @@ def count_under_way(
     ledger: Ledger,
     leader: Leader | None,
     prices: Prices,
-    of: Sequence[tuple[BudgetScope, str]],
+    of: Sequence[BudgetKey],
     now: float,
 ) -> None:
-    """Count what was sent before these budgets (scope, name) existed and what they must pay for.
+    """Count what was sent before these budgets existed and what they must pay for.
 
     Works without the leader lock too, because every process would write the same values.
     """
     with ledger.read() as tx:
         uncounted = budgets.uncounted(tx, of, today(now))
     for batch_id, state in uncounted:
-        if groups_live_calls(state):
-            for source in ("calls", "former", "unpriced"):
-                _reserve_all(ledger, leader, prices, source, batch_id, now, batch=False)
+        is_live = groups_live_calls(state)
+        sources: list[budgets.Source] = ["batch", "former"]
+        if is_live:
+            sources = ["calls", "former", "unpriced"]
         elif state == BatchState.COLLECTED:
+            sources = ["lost", "former", "unpriced"]
             with ledger.read() as tx:
-                contradicted = charges.is_contradicted(tx, batch_id)
-            sources: list[budgets.Source] = ["lost", "former", "unpriced"]
-            if contradicted:
-                sources.append("failed")
-            for source in sources:
-                _reserve_all(ledger, leader, prices, source, batch_id, now)
-        else:
-            for source in ("batch", "former"):
-                _reserve_all(ledger, leader, prices, source, batch_id, now)
+                if charges.is_contradicted(tx, batch_id):
+                    sources.append("failed")
+        for source in sources:
+            _reserve_all(ledger, leader, prices, source, batch_id, now, batch=not is_live)
         with ledger.write(leader) as tx:
             charges.count(tx, batch_id, state)
 
@@ -264,7 +244,7 @@ def limit(
     Nothing can then be sent by a budget that seems to be unspent. What is counted once for any
     budget stays counted, and live calls after it are, too; so one counting usually suffices.
     """
-    of: list[tuple[BudgetScope, str]] = [(scope, name)]
+    of: list[BudgetKey] = [(scope, name)]
     for _ in range(COUNTINGS):
         count_under_way(ledger, None, prices, of, ledger.now())
         with ledger.write() as tx:
@@ -286,127 +266,143 @@ def _reserve_all(
     *,
     batch: bool = True,
 ) -> None:
-    for reserves in _most_costs(ledger, prices, source, of, now, batch=batch):
+    for reserves in _priced_pages(ledger, prices, source, of, now, batch=batch):
         with ledger.write(leader) as tx:
             budgets.put_reserves(tx, reserves)
 
 
-class Fitting(msgspec.Struct):
+class _Room:
+    """What budgets leave for the requests of their runs, as seen by one transaction.
+
+    A request takes what it may cost from each budget of its run. A run with tools also keeps as
+    much for the next turns of its conversations, which its own requests therefore cannot take.
+    """
+
+    def __init__(self, tx: Transaction, now: float) -> None:
+        self._tx = tx
+        self._now = now
+        self._of_run: dict[str, list[BudgetKey]] = {}
+        self._left: dict[BudgetKey, int] = {}
+        self.kept: dict[str, int] = {}
+        """What runs with tools keep for next turns, by run."""
+
+    def budgets_of(self, run_id: str, actor: str) -> list[BudgetKey]:
+        """Return the budgets of a run; they are read once."""
+        known = self._of_run.get(run_id)
+        if known is None:
+            found = budgets.budgets_of(self._tx, run_id, actor, today(self._now))
+            for budget in found:
+                self._left.setdefault(budget.key, budget.left)
+            if found and (kept := budgets.kept_for_turns(self._tx, run_id)) is not None:
+                self.kept[run_id] = kept
+            known = self._of_run[run_id] = [budget.key for budget in found]
+        return known
+
+    def left_for(self, run_id: str) -> int:
+        """Return what a request of a run that has a budget may cost."""
+        least = min(self._left[key] for key in self._of_run[run_id])
+        return least - self.kept.get(run_id, 0)
+
+    def take(self, run_id: str, amount: int) -> None:
+        """Take room for a request."""
+        for key in self._of_run[run_id]:
+            self._left[key] -= amount
+        if run_id in self.kept:
+            self.kept[run_id] += amount
+
+    def have_room(self, needed: Iterable[tuple[str, int]]) -> bool:
+        """Return whether all of these amounts, each with its run, fit at once."""
+        totals: Counter[BudgetKey] = Counter()
+        for run_id, amount in needed:
+            for key in self._of_run[run_id]:
+                totals[key] += amount
+        return all(total <= self._left[key] for key, total in totals.items())
+
+
+class Fitting(_Room):
     """Selection of the queued requests of a lane that fit into the budgets of their runs."""
 
-    of_run: dict[str, list[Budget]]
-    """Budgets by run, for the runs that have one."""
-    waiting: dict[str, Waiting]
-    alone: str = ""
-    """Id of the run with a deadline whose requests these are, or "" for runs without one."""
-    _left: dict[tuple[str, str], int] = msgspec.field(default_factory=dict[tuple[str, str], int])
-    _kept: dict[str, int] = msgspec.field(default_factory=dict[str, int])
-    """What runs with tools keep for the next turns of the requests before, by run."""
-    taken: list[int] = msgspec.field(default_factory=list[int])
-    """Row numbers of the requests that `fitting` yielded, in order."""
-
-    @classmethod
-    def of(
-        cls, tx: Transaction, lane_id: int, runs: Mapping[str, Any], now: float, alone: str = ""
-    ) -> Fitting | None:
-        """Return a selection for runs with queued requests in a lane;
-
-        `None` if no budget applies.
-        """
-        if not charges.any_budget(tx):
-            return None
-        found = {
-            run.id: budgets.budgets_of(tx, run.id, run.actor, today(now)) for run in runs.values()
-        }
-        of_run = {run_id: each for run_id, each in found.items() if each}
-        if not of_run:
-            return None
-        fitting = cls(of_run, budgets.lane_totals(tx, lane_id, alone), alone)
-        for each in of_run.values():
-            for budget in each:
-                fitting._left[budget.scope, budget.name] = budget.left
-        for run_id in of_run:
-            if (kept := budgets.kept_for_turns(tx, run_id)) is not None:
-                fitting._kept[run_id] = kept
-        return fitting
+    def __init__(
+        self, tx: Transaction, lane_id: int, alone: str, runs: Mapping[str, Any], now: float
+    ) -> None:
+        """``runs`` are those with queued requests in the lane; ``alone`` as in `lane_totals`."""
+        super().__init__(tx, now)
+        self._lane_id = lane_id
+        self._alone = alone
+        self._bounded: list[str] = []
+        """Runs with a budget; usually none."""
+        self._waiting: dict[str, Waiting] = {}
+        self.taken: list[int] = []
+        """Row numbers of the requests that `fitting` yielded, in order."""
+        if charges.any_budget(tx):
+            self._bounded = [run.id for run in runs.values() if self.budgets_of(run.id, run.actor)]
+        if self._bounded:
+            self._waiting = budgets.lane_totals(tx, lane_id, alone)
 
     @property
     def all_fit(self) -> bool:
         """Whether all waiting requests of the lane fit at once."""
-        needed: dict[tuple[str, str], int] = {}
-        for run_id, each in self.of_run.items():
-            waits = self.waiting[run_id]
+        needed: list[tuple[str, int]] = []
+        for run_id in self._bounded:
+            waits = self._waiting[run_id]
             if waits.unknown or waits.unbounded:
                 return False
-            total = waits.total
-            if run_id in self._kept:
-                total += waits.total + self._kept[run_id]
-            for budget in each:
-                key = (budget.scope, budget.name)
-                needed[key] = needed.get(key, 0) + total
-        return all(total <= self._left[key] for key, total in needed.items())
+            needed.append((run_id, waits.total))
+            if run_id in self.kept:
+                needed.append((run_id, waits.total + self.kept[run_id]))
+        return self.have_room(needed)
 
-    def all_fit_live(
-        self, queued: Sequence[tuple[int, str]], costs: Mapping[int, int]
-    ) -> bool | None:
-        """Return whether these requests (row number, run) fit at once as live calls.
+    def all_fit_live(self, costs: Mapping[int, int]) -> bool | None:
+        """Return whether all waiting requests of the lane fit at once as live calls.
 
         ``costs`` are their `live_costs`. None: one of them is not there.
         """
-        needed: dict[tuple[str, str], int] = {}
-        for seq, run_id in queued:
-            for budget in self.of_run.get(run_id, ()):
-                cost = costs.get(seq)
-                if cost is None:
-                    return None
-                if cost == NO_BOUND:
-                    return False
-                key = (budget.scope, budget.name)
-                needed[key] = needed.get(key, 0) + cost
-        return all(total <= self._left[key] for key, total in needed.items())
+        if not self._bounded:
+            return True
+        needed: list[tuple[str, int]] = []
+        for seq, run_id in budgets.queued_runs(self._tx, self._lane_id, self._alone):
+            if not self._of_run.get(run_id):
+                continue
+            if seq not in costs:
+                return None
+            if costs[seq] == NO_BOUND:
+                return False
+            needed.append((run_id, costs[seq]))
+        return self.have_room(needed)
 
-    def _room(self, run_id: str) -> int:
-        left = min(self._left[budget.scope, budget.name] for budget in self.of_run[run_id])
-        return left - self._kept.get(run_id, 0)
-
-    def fitting(
-        self, tx: Transaction, lane_id: int, among: Collection[int] | None = None
-    ) -> Iterator[tuple[int, int, str]]:
+    def fitting(self, among: Collection[int] | None = None) -> Iterator[tuple[int, int, str]]:
         """Yield the queued requests that fit, in order, each on top of those before it.
 
         Each item is row number, size and run. ``among`` restricts them to these row numbers.
         """
-        rooms = {
-            run_id: self._room(run_id)
-            for run_id in self.of_run
-            if (smallest := self.waiting[run_id].smallest) is not None
-            and smallest <= self._room(run_id)
-        }
-        free = [run_id for run_id in self.waiting if run_id not in self.of_run]
+        rooms: dict[str, int] = {}
+        for run_id in self._bounded:
+            smallest, left = self._waiting[run_id].smallest, self.left_for(run_id)
+            if smallest is not None and smallest <= left:
+                rooms[run_id] = left
+        free = [run_id for run_id in self._waiting if not self._of_run.get(run_id)]
         if not rooms and not free:
             return
         most = max(rooms.values(), default=0)
-        rows = budgets.reserved_of_lane(tx, lane_id, self.alone, list(rooms), most, free)
+        rows = budgets.reserved_of_lane(
+            self._tx, self._lane_id, self._alone, list(rooms), most, free
+        )
         for seq, size, run_id, reserve in rows:
             if among is not None and seq not in among:
                 continue
-            each = self.of_run.get(run_id)
-            if each is not None:
-                if reserve > self._room(run_id):
+            if run_id in rooms:
+                if reserve > self.left_for(run_id):
                     continue
-                for budget in each:
-                    self._left[budget.scope, budget.name] -= reserve
-                if run_id in self._kept:
-                    self._kept[run_id] += reserve
+                self.take(run_id, reserve)
             self.taken.append(seq)
             yield seq, size, run_id
 
 
-class CallRoom:
-    """Room that budgets leave for live calls, as seen by one transaction.
+class CallRoom(_Room):
+    """Room that budgets leave for live calls.
 
-    Costs two queries if nothing was ever charged. ``counted`` are the budgets (scope, name) that
-    have counted what was sent before them.
+    Costs two queries if nothing was ever charged. ``counted`` are the budgets that have
+    counted what was sent before them.
     """
 
     def __init__(
@@ -414,21 +410,13 @@ class CallRoom:
         tx: Transaction,
         prices: Prices,
         now: float,
-        counted: Collection[tuple[BudgetScope, str]],
+        counted: Collection[BudgetKey],
     ) -> None:
-        self._tx = tx
+        super().__init__(tx, now)
         self._prices = prices
-        self._now = now
         self._counted = counted
         # What was charged for a former budget stays true, because a later one counts it.
         self.bounded: bool = charges.any_budget(tx) or charges.any_charge(tx)
-        self._budgets: dict[str, list[Budget]] = {}
-        self._left: dict[tuple[str, str], int] = {}
-        self.kept: dict[str, int] = {}
-        """What runs with tools keep for the next turns of the calls before, by run."""
-
-    def _file_tokens(self, file_id: str) -> int | None:
-        return file_tokens(self._tx, file_id)
 
     def reserve(
         self, run_id: str, actor: str, params: bytes, bound: TokenBound | Unbounded | None = None
@@ -442,26 +430,17 @@ class CallRoom:
         if not self.bounded:
             return None
         if bound is None:
-            bound = bound_of(params, self._file_tokens)
+            bound = bound_of(params, functools.partial(file_tokens, self._tx))
         reserve = _cost_or_none(self._prices, bound, self._now, batch=False)
-        each = self._budgets.get(run_id)
-        if each is None:
-            each = budgets.budgets_of(self._tx, run_id, actor, today(self._now))
-            if any((budget.scope, budget.name) not in self._counted for budget in each):
-                raise NotCounted(run_id)
-            self._budgets[run_id] = each
-            if each and (kept := budgets.kept_for_turns(self._tx, run_id)) is not None:
-                self.kept[run_id] = kept
-            for budget in each:
-                self._left.setdefault((budget.scope, budget.name), budget.left)
-        keys = [(budget.scope, budget.name) for budget in each]
-        left = min((self._left[key] for key in keys), default=reserve) - self.kept.get(run_id, 0)
-        if keys and (reserve == NO_BOUND or reserve > left):
+        own = self.budgets_of(run_id, actor)
+        if not own:
+            return reserve
+        if any(key not in self._counted for key in own):
+            raise NotCounted(run_id)
+        left = self.left_for(run_id)
+        if reserve == NO_BOUND or reserve > left:
             raise NoRoom(run_id, left)
-        for key in keys:
-            self._left[key] -= reserve
-        if run_id in self.kept:
-            self.kept[run_id] += reserve
+        self.take(run_id, reserve)
         return reserve
 
 
@@ -513,16 +492,16 @@ def withdraw_over_budget(tx: Transaction, batch_id: int, now: float) -> bool:
 
 def count_for_runs(
     ledger: Ledger, leader: Leader, prices: Prices, runs: Collection[tuple[str, str]], now: float
-) -> Collection[tuple[BudgetScope, str]]:
+) -> Collection[BudgetKey]:
     """Before something of runs (id, actor) is sent, count what their budgets have not counted.
 
-    Returns these budgets (scope, name). Each of them counts from then on what is sent.
+    Returns these budgets. Each of them counts from then on what is sent.
     """
     with ledger.read() as tx:
         if not charges.any_budget(tx):
             return ()
-        concerned: set[tuple[BudgetScope, str]] = {
-            (budget.scope, budget.name)
+        concerned: set[BudgetKey] = {
+            budget.key
             for run_id, actor in runs
             for budget in budgets.budgets_of(tx, run_id, actor, today(now))
         }
@@ -542,7 +521,7 @@ def reserve_held_calls(
     """
     is_stored = False
     source = "live anew" if anew else "live"
-    for reserves in _most_costs(ledger, prices, source, run_id, now, batch=False):
+    for reserves in _priced_pages(ledger, prices, source, run_id, now, batch=False):
         with ledger.write(leader) as tx:
             budgets.put_call_reserves(tx, reserves)
         is_stored = True
@@ -563,14 +542,14 @@ def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
     if not charges.any_budget(tx):
         return []
     words: list[str] = []
-    warned: set[tuple[str, str]] = set()
+    warned: set[BudgetKey] = set()
     for run_id, actor in budgets.charged_runs(tx, batch_id):
         for budget in budgets.budgets_of(tx, run_id, actor, today(now)):
-            gone = budget.spent + budget.doubt
+            gone = budget.gone
             percent = next((p for p in WARN_AT if gone * 100 >= budget.amount * p), 0)
-            if percent <= budget.warned or (budget.scope, budget.name) in warned:
+            if percent <= budget.warned or budget.key in warned:
                 continue
-            warned.add((budget.scope, budget.name))
+            warned.add(budget.key)
             budgets.note_warned(tx, budget, percent, today(now))
             run = f" ({run_id})" if budget.scope == "run" else ""
             words.append(
@@ -634,11 +613,11 @@ def reserve_call(
 def unbounded_error(
     error: Unbounded,
     key: str | None = None,
-    budget: tuple[BudgetScope, str] | None = None,
+    budget: BudgetKey | None = None,
 ) -> InvalidRequestError:
     """Return the error of a request whose cost has no bound, so that no budget can reserve it.
 
-    ``budget`` is the scope and name of the budget that asks, if it is known.
+    ``budget`` is the budget that asks, if it is known.
     """
     asks = "a budget" if budget is None else whose(*budget)
     found = InvalidRequestError(f"{asks} needs an upper bound of the cost: {error}", key=key)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from claude_batch.core.errors import ActorError, BudgetScope, EngineStoppedError, LedgerError
+from claude_batch.core.errors import ActorError, EngineStoppedError, LedgerError
 from claude_batch.core.quantities import count_of
 from claude_batch.ledger import cancellations, queries, single_calls, workspaces
+from claude_batch.ledger.budgets import BudgetKey
 from claude_batch.ledger.single_calls import UNSENT, StoredCall
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.api_sessions import (
@@ -146,7 +147,7 @@ class CallQueue:
 
     async def _count_for(self, calls: Sequence[Call]) -> None:
         """Count what was sent before the budgets that these calls bring, on a thread."""
-        of: list[tuple[BudgetScope, str]] = [("actor", call.options.actor) for call in calls]
+        of: list[BudgetKey] = [("actor", call.options.actor) for call in calls]
         prices, now = self._prices, self._ledger.now()
         await in_a_thread(count_under_way, self._ledger, None, prices, list(set(of)), now)
         for call in calls:

@@ -96,13 +96,11 @@ _Orphans = dict[tuple[int, bytes], deque[Orphan]]
 class Flush(msgspec.Struct):
     """Results of one transaction for the calls that it stores."""
 
-    runs: dict[CallGroup, _CallsRun] = msgspec.field(default_factory=dict["CallGroup", _CallsRun])
-    lanes: dict[tuple[int, LaneHeaders], int] = msgspec.field(
-        default_factory=dict[tuple[int, LaneHeaders], int]
-    )
-    identifiers: list[str] = msgspec.field(default_factory=list[str])
+    runs: dict[CallGroup, _CallsRun] = {}
+    lanes: dict[tuple[int, LaneHeaders], int] = {}
+    identifiers: list[str] = []
     """Ids of the new requests."""
-    taken_over: list[int] = msgspec.field(default_factory=list[int])
+    taken_over: list[int] = []
     """Requests whose callers went away, and for which calls wait now."""
     stored: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter[tuple[str, str]])
     """New calls by run and actor."""
@@ -110,25 +108,21 @@ class Flush(msgspec.Struct):
     """Calls that failed before and are retried, by run."""
     failures: Counter[str] = msgspec.field(default_factory=Counter[str])
     """The retried calls by cause of failure."""
-    bounded: set[str] = msgspec.field(default_factory=set[str])
+    bounded: set[str] = set()
     """Runs whose new calls must fit into a budget."""
-    waiting: list[tuple[Call, Waiter]] = msgspec.field(default_factory=list[tuple[Call, Waiter]])
-    done: list[tuple[Call, Answer | ActorError]] = msgspec.field(
-        default_factory=list[tuple[Call, "Answer | ActorError"]]
-    )
-    given_failures: list[tuple[Call, Answer]] = msgspec.field(
-        default_factory=list[tuple[Call, Answer]]
-    )
+    waiting: list[tuple[Call, Waiter]] = []
+    done: list[tuple[Call, Answer | ActorError]] = []
+    given_failures: list[tuple[Call, Answer]] = []
     """Calls that get the failure of an equal one."""
-    rejoined: list[int] = msgspec.field(default_factory=list[int])
+    rejoined: list[int] = []
     """Requests that the retry of a client's call has joined."""
-    unjoined: list[Call] = msgspec.field(default_factory=list[Call])
+    unjoined: list[Call] = []
     """Calls that want an orphan only, and for which there is none."""
-    unread: list[Call] = msgspec.field(default_factory=list[Call])
+    unread: list[Call] = []
     """Calls that are not stored, because a budget has to bound their documents first.
 
     That takes too long for a transaction, and for the engine's loop."""
-    uncounted: list[Call] = msgspec.field(default_factory=list[Call])
+    uncounted: list[Call] = []
     """Calls that are not stored, because their budget has not counted what was sent before it."""
 
     def report(self, observers: Observers) -> None:
@@ -365,28 +359,26 @@ class CallStore:
         now = self._ledger.now()
         if not longest or not held_requests.any_failed_since(tx, now - longest):
             return
-        digests = {id(call): single_calls.digest_of(call.encoded.params) for call in asking}
-        known = held_requests.failures(tx, set(digests.values()))
+        digests = [single_calls.digest_of(call.encoded.params) for call in asking]
+        known = held_requests.failures(tx, set(digests))
         if not known:
             return
+        answered: set[int] = set()
         forgotten: set[int] = set()
-        for group, members in fresh.items():
-            left: list[Call] = []
-            for call in members:
-                lane_id, options = (
-                    self._lane(tx, group.workspace_id, call.encoded.headers, flush),
-                    call.options,
-                )
-                failed = known.get((lane_id, options.actor, digests.get(id(call), b"")))
-                if failed is None or options.joins_nothing:
-                    left.append(call)
-                elif options.failure_ttl and _is_within(options.failure_ttl, failed[-1].taken, now):
-                    answer = queries.answer_of(tx, failed[-1].seq)
-                    flush.given_failures.append((call, answer._replace(reused=1)))
-                else:
-                    forgotten.update(each.seq for each in failed)
-                    left.append(call)
-            members[:] = left
+        for call, digest in zip(asking, digests, strict=True):
+            options = call.options
+            lane_id = self._lane(tx, call.workspace.workspace_id, call.encoded.headers, flush)
+            failed = known.get((lane_id, options.actor, digest))
+            if failed is None or options.joins_nothing:
+                continue
+            if options.failure_ttl and _is_within(options.failure_ttl, failed[-1].taken, now):
+                answer = queries.answer_of(tx, failed[-1].seq)
+                flush.given_failures.append((call, answer._replace(reused=1)))
+                answered.add(id(call))
+            else:
+                forgotten.update(each.seq for each in failed)
+        for members in fresh.values():
+            members[:] = [call for call in members if id(call) not in answered]
         held_requests.forget_failures(tx, forgotten)
 
     def _orphans(self, tx: Transaction, calls: Sequence[Call]) -> _Orphans:

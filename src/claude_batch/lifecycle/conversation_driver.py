@@ -22,9 +22,10 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState, Stop
 from claude_batch.ledger import conversations, transitions, workspaces
 from claude_batch.ledger.conversations import ToolResult
-from claude_batch.ledger.high_water import HighWater, count_post, note_behind
-from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
+from claude_batch.ledger.high_water import count_post, note_behind
+from claude_batch.ledger.store import Leader, Record, Transaction
 from claude_batch.lifecycle.answer_judges import AnswerJudges, Judging, needs_verdict
+from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.tool_runner import (
     ASKING_AT_ONCE,
     ToolOutput,
@@ -95,29 +96,19 @@ class _Standing(msgspec.Struct):
 _Ends = list[tuple[Record, End]]
 
 
-class Conversations:
+class Conversations(DriverPart):
     """The conversations of one workspace, driven from each turn to the next."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        workbench: Workbench,
-        wake: Callable[[], None],
-        *,
-        server_now: Callable[[], float],
+        self, context: DriverContext, workbench: Workbench, wake: Callable[[], None]
     ) -> None:
-        """Set up the driver; ``wake`` is called on the tool's own thread when a tool has ended.
-
-        ``server_now`` returns the API's time.
-        """
-        self._ledger = ledger
-        self._server_now = server_now
+        """Set up the driver; ``wake`` is called on the tool's own thread when a tool has ended."""
+        super().__init__(context)
         self._workbench = workbench
         self._process = workbench.process
-        self._high_water = HighWater(ledger)
         self._wake = wake
         self._lock = threading.Lock()
-        self.judges: AnswerJudges = AnswerJudges(ledger, workbench, wake)
+        self.judges: AnswerJudges = AnswerJudges(context.ledger, workbench, wake)
         self._standing: dict[int, _Standing] = {}
         self._to_judge: list[_Standing] = []
         """Conversations of the present page whose answers a caller's function has to judge."""
@@ -424,7 +415,7 @@ class Conversations:
                         standing.state = "elsewhere"
                 if any(self._runs_once(call, use) for call, use in started):
                     number = count_post(tx)
-            at = self._server_now()
+            at = self._client.server_now()
             is_counted = not number or self._high_water.raise_to(number, sending=True, at=at)
         except BaseException:
             self._start_later(chosen, started)

@@ -8,8 +8,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from claude_batch.ledger.store import Leader, Ledger
+from claude_batch.ledger.store import Leader
 from claude_batch.lifecycle.conversation_driver import LONGEST_SLEEP, Conversations
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
 
@@ -30,27 +31,21 @@ class ConversationLoop:
 
     def __init__(
         self,
-        ledger: Ledger,
+        context: DriverContext,
         workbench: Workbench | None,
         *,
         workspace: Callable[[], int],
-        server_now: Callable[[], float],
         stopping: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
-        """Set up with the tools in ``workbench``; ``changed`` is called after each look.
-
-        ``server_now`` returns the API's time.
-        """
+        """Set up with the tools in ``workbench``; ``changed`` is called after each look."""
         self._workbench = workbench or Workbench()
         self._workspace = workspace
         self._stopping = stopping
         self._changed = changed
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._conversations = Conversations(
-            ledger, self._workbench, self._tool_has_ended, server_now=server_now
-        )
+        self._conversations = Conversations(context, self._workbench, self._tool_has_ended)
         self._conversations.judges.is_stopping = stopping
 
     def wake(self) -> None:

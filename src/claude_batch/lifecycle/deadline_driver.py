@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.quantities import count_of, format_duration, roughly
@@ -44,14 +44,7 @@ LONGEST_REST = 60.0
 """Maximum seconds between two looks at a run."""
 
 
-class _Run(Protocol):
-    created: float
-    deadline: float
-    deadline_margin: float | None
-    live_concurrency: int
-
-
-def margin_of(run: _Run, unfinished: int, seen: Experience) -> float:
+def margin_of(run: Record, unfinished: int, seen: Experience) -> float:
     """Return the seconds before its deadline at which a run is withdrawn from batches.
 
     This is the configured margin. Otherwise it is the time for a cancelled batch to end plus the
@@ -88,7 +81,7 @@ def outcome_of(tx: Transaction, run: Record) -> str:
     return f"missed by {_words(last - run.deadline)}: {_why_late(run)}"
 
 
-def _why_late(run: _Run) -> str:
+def _why_late(run: Record) -> str:
     """Return why a deadline passed before the run was withdrawn from batches."""
     if run.deadline - run.created < PAST_REST:
         return "it left no time"

@@ -151,10 +151,9 @@ class Driver(DriverPart):
         self._deadlines = Deadlines(ledger)
         self._live = LiveCalls(context, changed=self._live_changed)
         self._conversations = ConversationLoop(
-            ledger,
+            context,
             workbench,
             workspace=lambda: self.workspace_id,
-            server_now=client.server_now,
             stopping=context.stopping,
             changed=self._turns_changed,
         )

@@ -15,8 +15,6 @@ batch's results, whether or not it was billed. Budgets count such a call as paid
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from claude_batch.core.outcome import Disposition, Outcome
@@ -36,22 +34,20 @@ from claude_batch.wire.messages import (
     succeeded_line,
 )
 
-LiveRetry = Literal["safe", "always"]
-
 NOT_SENT = (Outcome.NOT_SENT, Disposition.RETRY)
 ACCOUNT = (Outcome.NOT_SENT, Disposition.ACCOUNT)
 _LOST = (Outcome.MISSING, Disposition.FINAL)
 
 
 def outcome_of(
-    answer: LiveAnswer, retry: LiveRetry = "safe", decided: Disposition | None = None
+    answer: LiveAnswer, retry: str = "safe", decided: Disposition | None = None
 ) -> tuple[Outcome, Disposition]:
     """Return what the end of a call means for its request, in the words of a batch's result.
 
     ``decided`` is what the user's function has decided about `LiveAnswer.request_fault`.
-    ``safe``: only a definite no allows another attempt. ``always``: an error in the API's own
-    format also allows one. A definite no that passes leaves the request unsent; if it is the fault
-    of the account, or of the way there, sending halts.
+    ``retry`` is the run's ``live_retry``: ``safe`` allows another attempt only after a definite no,
+    ``always`` also after an error in the API's own format. A definite no that passes leaves the
+    request unsent; if it is the fault of the account, or of the way there, sending halts.
     """
     if answer.is_answered:
         return Outcome.SUCCEEDED, Disposition.FINAL
@@ -107,9 +103,8 @@ class Answers:
                 "succeeded",
                 Disposition.MALFORMED,
                 malformed.usage,
-                None,
-                malformed.model,
-                malformed.problem,
+                model=malformed.model,
+                fault=malformed.problem,
             )
         return self._row(call, line, raw, now)
 
@@ -121,7 +116,7 @@ class Answers:
         error_type = (fault and fault.error_type) or f"http_{answer.status}"
         words = answer.reason if fault is None else fault.message
         error = LineError(error_type, words, request_id, None)
-        line = ResultLine(identifier, "errored", disposition, None, error)
+        line = ResultLine(identifier, "errored", disposition, error=error)
         raw = errored_line(identifier, error_type, words, request_id)
         return self._row(call, line, raw, now)
 

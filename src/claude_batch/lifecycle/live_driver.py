@@ -12,14 +12,15 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Self, TypeAlias
+from typing import Self
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import BudgetScope, HaltReason, LedgerError
+from claude_batch.core.errors import HaltReason, LedgerError
 from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import RequestFault
 from claude_batch.ledger import live_calls, queries, transitions, workspaces
+from claude_batch.ledger.budgets import BudgetKey
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
@@ -79,9 +80,6 @@ LONGEST_REST = 60.0
 UNREADABLE_ANSWERS = 3
 """Failed calls in a row, of which the last was answered with a page of a proxy or the like, after
 which sending halts: each further call would end its request as lost."""
-
-
-_Budgets: TypeAlias = "Collection[tuple[BudgetScope, str]]"
 
 
 class _Shares:
@@ -169,8 +167,10 @@ class LiveCalls(DriverPart):
         self._calls: dict[asyncio.Task[LiveAnswer], LiveCall] = {}
         self._unread: set[int] = set()
         """Row numbers of calls whose documents must be read, because a budget has to bound them."""
-        self._bounds: dict[str, tuple[int, TokenBound | Unbounded]] = {}
-        """Bytes of the params, and their bound, of calls that were read, by request id."""
+        self._bounds: dict[tuple[str, int], TokenBound | Unbounded] = {}
+        """Bounds of calls that were read, by request id and bytes of the params.
+
+        The next turn of a conversation has more bytes, because it adds to its params."""
         self._reading: asyncio.Task[None] | None = None
         self._held: dict[str, int] = {}
         """Nano-dollars left, by run, for runs with requests that do not fit into their budgets."""
@@ -299,20 +299,17 @@ class LiveCalls(DriverPart):
                 waiting = live_calls.request(tx, seq)
             if waiting is not None:
                 bound = await in_a_thread(bound_of, waiting.body, files)
-                self._bounds[waiting.id] = len(waiting.body), bound
+                self._bounds[waiting.id, len(waiting.body)] = bound
             self._unread.discard(seq)
             self._wake.set()
 
     def _known_bound(self, waiting: Waiting) -> TokenBound | Unbounded | None:
         """Return the bound of a call that was read before; None if it must be read."""
-        size, bound = self._bounds.get(waiting.id, (0, None))
-        # The next turn of a conversation repeats its params, and adds to them.
-        return bound if size == len(waiting.body) else None
+        return self._bounds.get((waiting.id, len(waiting.body)))
 
     def _must_be_read(self, room: CallRoom, waiting: Waiting) -> bool:
-        if not room.bounded or not may_hold_documents(waiting.body):
-            return False
-        return self._known_bound(waiting) is None
+        may_be_slow = room.bounded and may_hold_documents(waiting.body)
+        return may_be_slow and self._known_bound(waiting) is None
 
     async def _observe(self, seconds: float) -> None:
         """Wait until a call has ended, or for so many seconds."""
@@ -357,19 +354,22 @@ class LiveCalls(DriverPart):
         # may be billed without an answer.
         most = MOST if state.halted is None and not self._failures else 1
         counted = await self._count_for_budgets(leader, now)
-        held = set(self._held)
+        held = dict(self._held)
         with _Permits(self._client_of_calls()) as permits:
             rest = self._ask_for(permits, leader, most, counted)
             if permits and not self._leave(leader, permits, counted, state.halted):
                 rest = 0.0
-        if await self._report_held(leader, self._held.keys() - held, now):
-            return 0.0  # only now is it known which smaller requests may fit
+        await self._report_held(leader, self._held.keys() - held.keys(), now)
+        if self._held != held:
+            # Smaller requests may fit, also some that are not in this page.
+            self._page.clear()
+            return 0.0
         return rest if self._page else LONGEST_REST
 
-    async def _count_for_budgets(self, leader: Leader, now: float) -> _Budgets:
+    async def _count_for_budgets(self, leader: Leader, now: float) -> Collection[BudgetKey]:
         """Count work that was sent before its budget existed, before more is sent.
 
-        Returns the budgets (scope, name) of the runs of this page.
+        Returns the budgets of the runs of this page.
         """
         with self._ledger.read() as tx:
             if not any_budget(tx):
@@ -379,21 +379,15 @@ class LiveCalls(DriverPart):
             count_for_runs, self._ledger, leader, self._prices, list(runs.items()), now
         )
 
-    async def _report_held(self, leader: Leader, run_ids: Collection[str], now: float) -> bool:
-        """Store what each request of held runs reserves, for the run's status and the next check.
-
-        Returns whether anything was stored.
-        """
-        learned = False
+    async def _report_held(self, leader: Leader, run_ids: Collection[str], now: float) -> None:
+        """Store what each request of held runs reserves, for the run's status and the next pass."""
         for run_id in run_ids:
             anew = run_id not in self._held_before
             self._held_before.add(run_id)
             if await in_a_thread(
                 reserve_held_calls, self._ledger, leader, self._prices, run_id, now, anew=anew
             ):
-                learned = True
                 self._changed()
-        return learned
 
     def _client_of_calls(self) -> LiveClient:
         if self._live_client is None:
@@ -401,33 +395,25 @@ class LiveCalls(DriverPart):
         self._live_client.limits, self._live_client.strategy = self._limits, self._functions.pace
         return self._live_client
 
-    def _ask_for(self, permits: _Permits, leader: Leader, most: int, counted: _Budgets) -> float:
+    def _ask_for(
+        self, permits: _Permits, leader: Leader, most: int, counted: Collection[BudgetKey]
+    ) -> float:
         """Get permits for the first requests; return the seconds until the next one may be sent.
 
         Requests with a budget that is not in ``counted`` wait for the next pass, which counts it.
         """
         rest = LONGEST_REST
         seen: set[int] = set()
-        full: set[str] = set()  # runs whose next call may not be sent now
         paused: set[tuple[str, str | None]] = set()  # models of runs that may not be asked now
         left: list[tuple[int, str]] = []
-        hidden = False  # whether requests behind this page may fit beside held ones
         shares = _Shares(self._calls.values())
         with self._ledger.read() as tx:
             room = CallRoom(tx, self._prices, self._ledger.now(), counted)
             while len(self._calls) + len(permits) < most:
-                if not self._page and hidden:
-                    hidden = False
-                    self._page.extend(
-                        live_calls.waiting(tx, leader.workspace_id, PAGE, room=self._held)
-                    )
-                    left.clear()
-                if not self._page and not self._search_others(
-                    tx, leader, full.union(run_id for run_id, _ in paused)
-                ):
+                if not self._page and not self._search_others(tx, leader, paused):
                     break
                 seq, run_id = self._page.popleft()
-                if run_id in full or (paused and (run_id, self._model_of(tx, seq)) in paused):
+                if paused and (run_id, self._model_of(tx, seq)) in paused:
                     left.append((seq, run_id))
                     continue
                 skipped = seq in seen or seq in self._unread
@@ -442,16 +428,15 @@ class LiveCalls(DriverPart):
                     bound = self._known_bound(waiting)
                     room.reserve(run_id, waiting.actor, waiting.body, bound)
                 except NotCounted:
+                    # The next pass counts it, and follows at once.
                     left.append((seq, run_id))
-                    full.add(run_id)
                     rest = 0.0
-                    continue
+                    break
                 except NoRoom as error:
                     # Other requests of the run wait too, unless they are known to be small
                     # enough.
                     self._held[error.run_id] = error.left
                     self._leave_out(tx, error)
-                    hidden = True
                     continue
                 model, tokens = asked_of(waiting.body)
                 found = OTHERS_REST
@@ -489,16 +474,19 @@ class LiveCalls(DriverPart):
                 self._models[each] = model_at_beginning(beginning)
         return self._models.get(seq)
 
-    def _search_others(self, tx: Transaction, leader: Leader, full: set[str]) -> bool:
-        """Continue with requests of other runs than these; return whether there are any.
+    def _search_others(
+        self, tx: Transaction, leader: Leader, paused: Collection[tuple[str, str | None]]
+    ) -> bool:
+        """Continue with requests of other runs than the paused ones; return whether there are any.
 
         They wait behind those, perhaps behind many thousands.
         """
         begun = time.monotonic()
-        if not full or begun < self._next_search:
+        if not paused or begun < self._next_search:
             return False
+        runs = {run_id for run_id, _ in paused}
         self._page.extend(
-            live_calls.waiting(tx, leader.workspace_id, PAGE, room=self._held, without=full)
+            live_calls.waiting(tx, leader.workspace_id, PAGE, room=self._held, without=runs)
         )
         now = time.monotonic()
         self._next_search = now + max(OTHERS_REST, RESTS_PER_SEARCH * (now - begun))
@@ -508,7 +496,7 @@ class LiveCalls(DriverPart):
         self,
         leader: Leader,
         permits: _Permits,
-        counted: _Budgets,
+        counted: Collection[BudgetKey],
         halted: float | None,
     ) -> bool:
         """Claim and send these requests, unless sending was halted since the pass began.
@@ -556,7 +544,7 @@ class LiveCalls(DriverPart):
         reach(CrashPoint.AFTER_LIVE_CLAIM)
         for call in claimed:
             asked = call.request
-            self._bounds.pop(asked.id, None)
+            self._bounds.pop((asked.id, len(asked.body)), None)
             headers = LaneHeaders.of_lane(asked.api_version, asked.betas, asked.user_profile)
             timeout = longest_silence(asked_of(asked.body)[1])
             sent = permits.client.send(
@@ -667,9 +655,7 @@ class LiveCalls(DriverPart):
         call_ends: list[CallEnd] = []
         for call, answer, decided in ended:
             asked, seq = call.request, call.request.seq
-            outcome, disposition = outcome_of(
-                answer, "always" if asked.retry == "always" else "safe", decided
-            )
+            outcome, disposition = outcome_of(answer, asked.retry, decided)
             step = next_step(outcome, disposition, transitions.standing_of(tx, seq))
             state, may_be_paid = step.state, answer.may_be_billed
             is_accounts = (outcome, disposition) == ACCOUNT

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.ledger import batch_contents, budgets, live_calls, unknown_batches
+from claude_batch.ledger import batch_contents, live_calls, unknown_batches
 from claude_batch.ledger.batch_contents import Cut
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 from claude_batch.lifecycle.budget_room import Fitting, live_costs, reserve_what_waits
@@ -216,11 +216,11 @@ def pack_due(
             policies = batch_contents.policies(tx, lane_id, alone)
             totals = batch_contents.queue_totals(tx, lane_id, alone)
             if goes_live(totals[0], policies.values()):
-                fits = _fits_live(tx, lane_id, alone, policies, now, costs or {})
+                fits = Fitting(tx, lane_id, alone, policies, now).all_fit_live(costs or {})
                 if fits is None:
                     later.append(now)  # stored since `reserve_due`
                     continue
-                if fits:
+                if fits:  # what does not fit live is packed, because a batch costs less
                     live_calls.choose(tx, lane_id, policies)
                     continue
             if not_before is not None:
@@ -231,12 +231,12 @@ def pack_due(
                 policies = {run: each for run, each in policies.items() if run not in full}
                 if full:
                     totals = None
-            budget = Fitting.of(tx, lane_id, policies, now, alone)
+            budget = Fitting(tx, lane_id, alone, policies, now)
             cut, which, only = None, "first", None
-            if budget is None or budget.all_fit:
+            if budget.all_fit:
                 cut, which = _cut_of(tx, lane_id, alone, totals, policies, avoid)
             else:
-                cut, only = _cut_that_fits(tx, lane_id, policies, avoid, budget)
+                cut, only = _cut_that_fits(tx, lane_id, alone, policies, avoid, budget)
             if cut is None:
                 continue
             packed.append(
@@ -244,24 +244,6 @@ def pack_due(
             )
         reach(CrashPoint.AFTER_PACK)
     return packed, min(later, default=None)
-
-
-def _fits_live(
-    tx: Transaction,
-    lane_id: int,
-    alone: str,
-    policies: Mapping[str, Record],
-    now: float,
-    costs: Mapping[int, int],
-) -> bool | None:
-    """Return whether the budgets have room for all of a lane as live calls; None: not known yet.
-
-    What does not fit live is packed, because a batch costs less.
-    """
-    budget = Fitting.of(tx, lane_id, policies, now, alone)
-    if budget is None:
-        return True
-    return budget.all_fit_live(budgets.queued_runs(tx, lane_id, alone), costs)
 
 
 def _cut_of(
@@ -295,6 +277,7 @@ def _cut_of(
 def _cut_that_fits(
     tx: Transaction,
     lane_id: int,
+    alone: str,
     policies: Mapping[str, Record],
     avoid: Collection[int],
     budget: Fitting,
@@ -302,9 +285,9 @@ def _cut_that_fits(
     """Return `_cut_of` and the selected row numbers if not all requests fit into the budgets."""
     cut = None
     if any(policy.prefixed for policy in policies.values()):
-        primers = batch_contents.queued_of_lane(tx, lane_id, budget.alone, "primers")
+        primers = batch_contents.queued_of_lane(tx, lane_id, alone, "primers")
         if ahead := {seq for seq, _, _ in primers}:
-            cut = plan_cut(budget.fitting(tx, lane_id, ahead), policies, avoid=avoid)
+            cut = plan_cut(budget.fitting(ahead), policies, avoid=avoid)
     if cut is None:
-        cut = plan_cut(budget.fitting(tx, lane_id), policies, avoid=avoid)
+        cut = plan_cut(budget.fitting(), policies, avoid=avoid)
     return cut, [seq for seq in budget.taken if cut is not None and seq <= cut.last_seq]

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration, FixedOptions
-from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
+from claude_batch.actor.middleware import TIMEOUT, PostProcessor
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
@@ -50,7 +50,7 @@ from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.pending_call import CallOptions
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.engine_access import EngineAccess, Opened, find_credentials
+from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.estimation import Estimate, Estimation
 from claude_batch.providers.keywords import (
     CallKeywords,
@@ -58,9 +58,7 @@ from claude_batch.providers.keywords import (
     ledger_keywords,
     mode_keywords,
 )
-from claude_batch.providers.middleware_runner import (
-    MiddlewareRunner,
-)
+from claude_batch.providers.middleware_runner import MiddlewareRunner
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.responder import NOTHING_BESIDE, Responder
 from claude_batch.providers.result_cursor import merge, merge_sync
@@ -76,7 +74,7 @@ if TYPE_CHECKING:
 # The provider -------------------------------------------------------------------------------------
 
 
-class ClaudeBatchProvider(Opened):
+class ClaudeBatchProvider(EngineAccess):
     """Provider that submits to ``/v1/messages/batches``, polls, and maps results to requests.
 
     It serves any number of callers. All providers of a process that name the same ledger share one
@@ -127,60 +125,31 @@ class ClaudeBatchProvider(Opened):
         base_url = url_text(base_url)
         check_arguments(base_url=base_url, api_key=api_key, api_key_env=api_key_env)
         check_arguments(bool, drive=drive)
-        drive = drive is not False  # None, as of other settings, is the default
-        self._location = absolute_ledger(default_ledger(ledger))
-        self._base_url = base_url or from_environment("base_url")
-        self._api_key = api_key
-        self._api_key_env = api_key_env or from_environment("api_key_env")
         self.default_options: dict[str, Any] = FixedOptions(default_options or {})
         """Messages parameters for requests that do not set them. Its keys cannot change."""
         self.overrides: dict[str, Any] = mode_keywords(settings, of=ClaudeBatchProvider)
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
         prices_of(ledger_settings.prices)  # report an error in the file here too
-        self.middleware: Middlewares = Middlewares(
+        self.middleware: MiddlewareRunner = MiddlewareRunner(
             middleware, middleware_timeout, post_process, post_process_timeout
         )
         """The middleware for requests and responses."""
-        self.middleware_runner: MiddlewareRunner | None = (
-            MiddlewareRunner(self.middleware) if self.middleware else None
-        )
-        """The runner that calls the middleware; None if there is no middleware."""
         checked = checked_observers(observers)
-        engine_access = EngineAccess(
-            self._location,
+        super().__init__(
+            absolute_ledger(default_ledger(ledger)),
             ledger_settings,
-            self.credentials,
-            drive=drive,
+            base_url=base_url or from_environment("base_url"),
+            api_key=api_key,
+            api_key_env=api_key_env or from_environment("api_key_env"),
+            drive=drive is not False,  # None, as of other settings, is the default
             observers=checked,
             functions=UserFunctions.of(classify, pace),
         )
-        super().__init__(engine_access, drive=drive)
         self._encoders = RequestEncoders(self.default_options)
-        carriers, runner = Carriers(checked), self.middleware_runner
-        parts = (engine_access, self._encoders, self._mode, carriers, runner, self)
-        self._responder = Responder(*parts, drive=drive)
-        self._storage = RunStorage(*parts, drive=drive)
-
-    # Opening and closing ---------------------------------------------------------------------
-
-    @property
-    def ledger(self) -> str:
-        """The ledger's URL, or its absolute path."""
-        return self._location
-
-    def credentials(self) -> dict[str, str]:
-        """Return ``base_url`` and ``api_key`` for an SDK client; the SDK looks up what is missing.
-
-        Raises `ActorConfigurationError` if ``api_key_env`` names a variable that is not set.
-        """
-        return find_credentials(self._base_url, self._api_key, self._api_key_env)
-
-    def suggest_credentials(self, base_url: str, api_key: str | None) -> None:
-        """Use a base URL and an API key if none is configured. Only before the first use."""
-        self._base_url = self._base_url or base_url
-        if self._api_key_env is None:
-            self._api_key = self._api_key or api_key
+        parts = (self, self._encoders, self._mode, Carriers(checked), self.middleware)
+        self._responder = Responder(*parts)
+        self._storage = RunStorage(*parts)
 
     # Single calls ----------------------------------------------------------------------------
 
@@ -212,7 +181,7 @@ class ClaudeBatchProvider(Opened):
         if (turn := turn_to_begin()) is not None:
             await turn
         asked = ActorRequest.of(request, key=key)
-        if self.middleware_runner is not None:
+        if self.middleware:
             return await self._responder.respond(actor, asked, keep, settings)
         # Neither a coroutine nor the request lasts as long as the wait: with ten thousand calls,
         # Python's garbage collector examines each object again and again.
@@ -254,27 +223,27 @@ class ClaudeBatchProvider(Opened):
 
     def stored_call(self, seq: int) -> StoredCall | None:
         """Return a call by its row number. Blocks. Raises `LedgerError`."""
-        with self._engine.ledger.read() as tx:
+        with self.engine().ledger.read() as tx:
             return single_calls.stored_call(tx, seq)
 
     def answer_of(self, call: StoredCall) -> Answer:
         """Return a stored call with its outcome, if it has one. Blocks. Raises `LedgerError`."""
-        with self._engine.ledger.read() as tx:
+        with self.engine().ledger.read() as tx:
             return queries.answer_of(tx, call.seq)
 
     def watch(self, call: StoredCall) -> CallFuture:
         """Return a future of a stored call's answer; leaving it changes nothing for the call."""
         future = CallFuture()
-        self._engine.calls.watch(call, resolve_mode(True, self.overrides), future)
+        self.engine().calls.watch(call, resolve_mode(True, self.overrides), future)
         return future
 
     def cancel_call(self, call: StoredCall) -> Future[None]:
         """Cancel a stored call even if it is sent, and so perhaps billed."""
-        return self._engine.calls.cancel(call.seq)
+        return self.engine().calls.cancel(call.seq)
 
     def own_batches(self, batch_ids: Collection[str]) -> unknown_batches.OwnBatches:
         """Return which of these ids are, or may be, batches of this ledger. Blocks."""
-        with self._engine.ledger.read() as tx:
+        with self.engine().ledger.read() as tx:
             return unknown_batches.own_batches(tx, batch_ids)
 
     def stored_workspace(self) -> str | None:
@@ -282,14 +251,14 @@ class ClaudeBatchProvider(Opened):
 
         Blocks. Raises `LedgerError`.
         """
-        own = self._session().workspace_id
-        with self._engine.ledger.read() as tx:
+        own = self.session().workspace_id
+        with self.engine().ledger.read() as tx:
             present = workspaces.present_workspace(tx, own)
             return workspaces.workspace_row(tx, present).name
 
     def why_stopped(self) -> str | None:
         """Return why the engine has stopped until this process starts again, or None."""
-        entered = self._engine_access.entered
+        entered = self.entered
         failure = None if entered is None else entered.engine.failure
         return None if failure is None else str(failure)
 
@@ -298,11 +267,11 @@ class ClaudeBatchProvider(Opened):
 
         Raises `LedgerError` if they could not even be stored.
         """
-        workspace_id = self._session().workspace_id
-        if (stopped := self._engine.failure) is not None:
+        workspace_id = self.session().workspace_id
+        if (stopped := self.engine().failure) is not None:
             return str(stopped)
-        self._engine.ledger.prove_writable()
-        with self._engine.ledger.read() as tx:
+        self.engine().ledger.prove_writable()
+        with self.engine().ledger.read() as tx:
             row = workspaces.workspace_row(tx, workspace_id)
         if row.halted is None:
             return None
@@ -355,8 +324,8 @@ class ClaudeBatchProvider(Opened):
         if run is not None and prepare is not None:
             await in_worker_thread(lambda: prepare(run))
         results = None if run is None else run.results(ordered=ordered)
-        if refused and self.middleware_runner is not None:
-            await self.middleware_runner.finish(actor.name, refused)
+        if refused:
+            await self.middleware.finish(actor.name, refused)
         async for result in merge(results, refused, ordered=ordered):
             yield result
 
@@ -377,8 +346,8 @@ class ClaudeBatchProvider(Opened):
         if run is not None and prepare is not None:
             prepare(run)
         results = iter(()) if run is None else run.results_sync(ordered=ordered)
-        if refused and self.middleware_runner is not None:
-            self.middleware_runner.finish_sync(actor.name, refused)
+        if refused:
+            self.middleware.finish_sync(actor.name, refused)
         yield from merge_sync(results, refused, ordered=ordered) if refused else results
 
     async def submit(
@@ -489,7 +458,7 @@ class ClaudeBatchProvider(Opened):
             self._mode(actor),
             prices_of(self.settings.prices),
             actor=actor,
-            ledger=self._location,
+            ledger=self.ledger,
             credentials=self.credentials,
         )
 
@@ -500,11 +469,9 @@ class ClaudeBatchProvider(Opened):
         """
         mode = resolve_mode(True, self.overrides)
         return Run(
-            self._engine_access,
+            self,
             run_id,
-            provider=self,
-            drive=self._drive,
-            middleware_runner=self.middleware_runner,
+            middleware=self.middleware,
             settings={name: getattr(mode, name) for name in mode.model_fields_set},
         )
 

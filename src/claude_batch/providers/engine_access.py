@@ -231,27 +231,37 @@ class Entered(NamedTuple):
     session: ApiSession
 
 
-class EngineAccess:
-    """Open an engine and its session once for all threads and event loops of a provider."""
+class EngineAccess(Closing):
+    """Opens a ledger on first use, drives it, inspects it and closes it.
+
+    The engine and its session are opened once for all threads and event loops of a provider.
+    """
 
     def __init__(
         self,
-        location: str,
+        ledger: str,
         settings: LedgerSettings,
-        credentials: Callable[[], dict[str, str]],
         *,
+        base_url: str | None,
+        api_key: str | None,
+        api_key_env: str | None,
         drive: bool,
         observers: Sequence[ObserverLike],
         functions: UserFunctions,
     ) -> None:
-        self.location: str = location
-        self.shown_location: str = without_password(location)
-        """For messages."""
-        self._functions = functions
+        self.ledger: str = ledger
+        """The ledger's URL, or its absolute path."""
+        self.shown_location: str = without_password(ledger)
+        """The same for messages."""
         self.settings: LedgerSettings = settings
-        self._credentials = credentials
-        self._drive = drive
+        """The ledger settings from keywords and environment."""
+        self._base_url = base_url
+        self._api_key = api_key
+        self._api_key_env = api_key_env
+        self.may_drive: bool = drive
+        """Whether this process may send and poll."""
         self._observers = observers
+        self._functions = functions
         self.opens: threading.RLock = threading.RLock()
         """Held while it opens: never waited for on an event loop.
 
@@ -265,7 +275,21 @@ class EngineAccess:
         self.documents: CallDocuments = CallDocuments()
         """The documents of the provider's calls."""
         self.closed: bool = False
+        """True after `close`; the provider then rejects all calls."""
         _accesses.add(self)
+
+    def credentials(self) -> dict[str, str]:
+        """Return ``base_url`` and ``api_key`` for an SDK client; the SDK looks up what is missing.
+
+        Raises `ActorConfigurationError` if ``api_key_env`` names a variable that is not set.
+        """
+        return find_credentials(self._base_url, self._api_key, self._api_key_env)
+
+    def suggest_credentials(self, base_url: str, api_key: str | None) -> None:
+        """Use a base URL and an API key if none is configured. Only before the first use."""
+        self._base_url = self._base_url or base_url
+        if self._api_key_env is None:
+            self._api_key = self._api_key or api_key
 
     def forget(self) -> None:
         """Reset after a fork: the parent keeps its engine, and the child opens its own."""
@@ -280,12 +304,12 @@ class EngineAccess:
         return None if engine is None or session is None else Entered(engine, session)
 
     @property
-    def address(self) -> str | None:
+    def known_address(self) -> str | None:
         """Return the base URL in use or configured; None if the environment decides."""
         if (session := self._session) is not None:
             return session.client.base_url
         try:
-            return self._credentials().get("base_url")
+            return self.credentials().get("base_url")
         except ActorConfigurationError:
             return None
 
@@ -300,7 +324,7 @@ class EngineAccess:
         if (engine := self._engine) is None:
             self._check_open()
             finder = ToolFinder(imports=self.settings.allow_tools_from_ledger)
-            engine = Engine.acquire(self.location, self.settings, finder)
+            engine = Engine.acquire(self.ledger, self.settings, finder)
             try:
                 engine.functions.join(self._functions)
             except ActorConfigurationError:
@@ -320,9 +344,9 @@ class EngineAccess:
         with self.opens:
             engine = self._acquire()
             if self._session is None:
-                found = self._credentials()
+                found = self.credentials()
                 session = engine.open_session(
-                    found.get("base_url"), found.get("api_key"), drive=self._drive
+                    found.get("base_url"), found.get("api_key"), drive=self.may_drive
                 )
                 self._check_open()  # a signal handler may have closed it meanwhile
                 self._session = session
@@ -333,9 +357,9 @@ class EngineAccess:
             raise ActorConfigurationError(closed_words(self.shown_location))
 
     def opening(self) -> Future[Entered]:
-        """Start opening if needed. Never waits; the future raises what `session` would raise.
+        """Open the ledger if it is not open yet, without blocking the caller.
 
-        The future belongs to the caller, as does its error.
+        The future raises what `session` would raise. It belongs to the caller, as does its error.
         """
         own: Future[Entered] = Future()
         own.set_running_or_notify_cancel()  # it gets its outcome even if nobody waits any more
@@ -395,7 +419,11 @@ class EngineAccess:
             raise closed_error(run_id, self.shown_location) from None
 
     def close(self) -> None:
-        """Release the engine, once."""
+        """Release the engine, once.
+
+        The last provider of a ledger parks unfinished runs: batches continue at the API, and the
+        next process collects them.
+        """
         with self.opens:
             self.closed = True
             engine, self._engine = self._engine, None
@@ -403,6 +431,179 @@ class EngineAccess:
         if engine is not None:
             engine.release()
             engine.observers.detach(self._observers)
+
+    # Operations -------------------------------------------------------------------------------
+
+    def hurry(self) -> None:
+        """Wait only seconds more for a lost or locked ledger, because `close` follows."""
+        self.engine().hurry()
+
+    def sending_held(self) -> AbstractContextManager[None]:
+        """Return a block in which this process sends nothing of the ledger; it polls and collects.
+
+        If the block closes the provider, nothing is sent after it either.
+        """
+        return self.engine().sending_held()
+
+    def packed_requests(self, run_id: str) -> queries.PackedRequests:
+        """Return how many requests of a run are in batches or live calls."""
+        return self.engine().ledger.query(lambda tx: queries.packed_requests(tx, run_id))
+
+    @property
+    def live_calls(self) -> int:
+        """Return how many live calls of this process are under way; `close` waits for them."""
+        entered = self.entered
+        return 0 if entered is None else entered.session.driver.live_calls
+
+    @property
+    def contact(self) -> Contact:
+        """Return whether the API has answered this process yet, and if not, what went wrong."""
+        return self.session().driver.contact
+
+    @property
+    def drives(self) -> bool:
+        """Return True if this process is the driver, or becomes it once the leader lock is free."""
+        return self.may_drive and self.entered is not None
+
+    @property
+    def version(self) -> int:
+        """Return a number that increases with every ledger change that this process has seen."""
+        return self.engine().version
+
+    @property
+    def address(self) -> str:
+        """Return the API base URL in use, without a slash at its end."""
+        return self.session().client.base_url.rstrip("/")
+
+    def missing_tools(self, run_id: str) -> str | None:
+        """Return why a run makes no progress in this process, or None if it can.
+
+        The reason is that all its unfinished requests are conversations that wait for tools which
+        this process does not have, or must not import.
+        """
+        why = self.engine().workbench.why_not(run_id)
+        if why is None:
+            return None
+        with self.engine().ledger.read() as tx:
+            counts = queries.request_counts(tx, run_id)
+            waiting = conversations.continuing_counts(tx, run_id).tools
+            if waiting and (held := held_of(tx, run_id, self.engine().ledger.now())):
+                waiting += held.requests  # they wait for the answers of the others
+        left = sum(count for state, count in counts.items() if not state.is_final)
+        return why if left == waiting else None
+
+    def outstanding(self) -> list[Outstanding]:
+        """Return the runs that are unfinished or whose output is not written yet, oldest first."""
+        return self.engine().ledger.query(deliveries.outstanding_runs)
+
+    def warn_of_other_addresses(self) -> None:
+        """Log once that unfinished runs of other base URLs wait, which this process cannot send."""
+        here = self.address
+        waiting = Counter(
+            left.base_url
+            for left in self.outstanding()
+            if left.base_url != here and not left.finished and not self.is_driven(left.id)
+        )
+        for there, count in waiting.items():
+            runs = count_of(count, "run waits", "runs wait")
+            go_on = command_naming(
+                f"claude-batch resume --base-url {there}", self.engine().ledger.location
+            )
+            _log.warning(
+                "%s for another base URL, %s, and this process uses %s; continue them with `%s`",
+                runs, there, here, go_on, extra={"for_people": True},
+            )  # fmt: skip
+
+    def warn_of_other_keys(self) -> None:
+        """Log each workspace of this base URL whose unfinished runs need another key."""
+        here, ledger = self.address, self.engine().ledger
+        runs_of: defaultdict[int, list[str]] = defaultdict(list)
+        with ledger.read() as tx:
+            for left in deliveries.outstanding_runs(tx):
+                if not left.finished and left.base_url == here:
+                    runs_of[queries.run_row(tx, left.id).workspace_id].append(left.id)
+            own = workspaces.present_workspace(tx, self.session().workspace_id)
+            rows = {each: workspaces.workspace_row(tx, each) for each in (own, *runs_of)}
+        for there, run_ids in runs_of.items():
+            if there != own and not ledger.has_leader(there):
+                error = other_key_error(run_ids[0], ledger.location, rows[there], rows[own])
+                more = len(run_ids) - 1
+                others = f" ({count_of(more, 'more run', 'more runs')} there)" if more else ""
+                _log.warning("%s%s", error, others, extra={"for_people": True})
+
+    def was_sent(self, run_id: str) -> bool:
+        """Return whether a request of a run was ever sent, or may have been."""
+        return self.engine().ledger.query(lambda tx: deliveries.was_sent(tx, run_id))
+
+    def is_driven(self, run_id: str) -> bool:
+        """Return whether any process drives the workspace of a run."""
+        ledger = self.engine().ledger
+        row = ledger.query(lambda tx: queries.run_row(tx, run_id))
+        return ledger.patiently(lambda: ledger.has_leader(row.workspace_id))
+
+    def status_without_this_process(self, run_id: str) -> RunStatus:
+        """Return the status of a run as if this process had already ended."""
+        ledger, driver = self.engine().ledger, self.session().driver
+        address = self.address
+
+        def read(tx: Transaction) -> RunStatus:
+            workspace_id = queries.run_row(tx, run_id).workspace_id
+            is_own = driver.is_leader and workspace_id == driver.workspace_id
+            driven = ledger.has_leader(workspace_id) and not is_own
+            return status_in(ledger, tx, run_id, driven=driven, address=address)
+
+        return ledger.query(read)
+
+    def uncancelled(self, run_id: str) -> int:
+        """Return how many batches of a cancelled run the API has not been asked to cancel yet."""
+        with self.engine().ledger.read() as tx:
+            return cancellations.uncancelled(tx, run_id)
+
+    def check_key(self, run_id: str) -> None:
+        """Raise `AccountHaltedError` if a run cannot go on with this key.
+
+        The API refuses the key, or the run waits in the workspace of another one.
+        """
+        session, ledger = self.session(), self.engine().ledger
+        with ledger.read() as tx:
+            run = queries.run_row(tx, run_id)
+            theirs = workspaces.workspace_row(tx, run.workspace_id)
+            own = workspaces.present_workspace(tx, session.workspace_id)
+            ours = workspaces.workspace_row(tx, own)
+        if session.driver.contact.refused and ours.halt_reason is not None:
+            cancelled = run.cancelled is not None
+            raise halted_error(ours, run_id, ledger.location, cancelled=cancelled)
+        if theirs.id != ours.id:
+            raise other_key_error(run_id, ledger.location, theirs, ours)
+
+    def resume(self) -> None:
+        """Drive the ledger, and lift a halt of this key's workspace."""
+        self.session()
+        self.engine().resume()
+
+    def advance_sync(self, *, send: bool = True) -> bool:
+        """Run one pass over everything that is due; return False if another process drives.
+
+        Without ``send``, the pass sends no request; it only cancels, polls and collects.
+        """
+        engine, session = self.engine(), self.session()
+        with nullcontext() if send else engine.sending_held():
+            return engine.advance(session).result()
+
+    def prune(
+        self, *, older_than: str | float = "30d", runs: Sequence[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        """Remove runs from the ledger that were delivered that long ago, or only ``runs`` by id.
+
+        Uploaded documents that no other run uses are deleted at the API. Unfinished, undelivered
+        and unknown requests stay. A removed request is sent, and paid for, again if it is submitted
+        again. Blocks. Raises `RunNotFoundError`, and `InvalidRequestError` for one of ``runs`` that
+        must stay; then nothing is removed.
+        """
+        seconds = parse_duration(older_than)
+        if isinstance(runs, str):
+            raise InvalidRequestError(f"runs must be a list of ids, not a text; give [{runs!r}]")
+        return prune(self.engine(), self.session, older_than=seconds, run_ids=runs, dry_run=dry_run)
 
 
 def _before_fork() -> None:
@@ -430,216 +631,3 @@ _resting = threading.local()
 os.register_at_fork(
     before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
 )
-
-
-# Operations of a provider with a ledger -----------------------------------------------------------
-
-
-class Opened(Closing):
-    """Opens a ledger on first use, drives it, inspects it and closes it."""
-
-    def __init__(self, engine_access: EngineAccess, *, drive: bool) -> None:
-        self._engine_access = engine_access
-        self._drive = drive
-
-    @property
-    def closed(self) -> bool:
-        """Return True after `close`; the provider then rejects all calls."""
-        return self._engine_access.closed
-
-    @property
-    def settings(self) -> LedgerSettings:
-        """Return the ledger settings from keywords and environment."""
-        return self._engine_access.settings
-
-    # For this package only; both wait while the first use opens the ledger.
-
-    @property
-    def _engine(self) -> Engine:
-        return self._engine_access.engine()
-
-    def _session(self) -> ApiSession:
-        return self._engine_access.session()
-
-    def opening(self) -> Future[Entered]:
-        """Open the ledger if it is not open yet, without blocking the caller."""
-        return self._engine_access.opening()
-
-    def close(self) -> None:
-        """Release the engine.
-
-        The last provider of a ledger parks unfinished runs: batches continue at the API, and the
-        next process collects them.
-        """
-        self._engine_access.close()
-
-    def hurry(self) -> None:
-        """Wait only seconds more for a lost or locked ledger, because `close` follows."""
-        self._engine.hurry()
-
-    def sending_held(self) -> AbstractContextManager[None]:
-        """Return a block in which this process sends nothing of the ledger; it polls and collects.
-
-        If the block closes the provider, nothing is sent after it either.
-        """
-        return self._engine.sending_held()
-
-    def packed_requests(self, run_id: str) -> queries.PackedRequests:
-        """Return how many requests of a run are in batches or live calls."""
-        return self._engine.ledger.query(lambda tx: queries.packed_requests(tx, run_id))
-
-    @property
-    def live_calls(self) -> int:
-        """Return how many live calls of this process are under way; `close` waits for them."""
-        entered = self._engine_access.entered
-        return 0 if entered is None else entered.session.driver.live_calls
-
-    @property
-    def contact(self) -> Contact:
-        """Return whether the API has answered this process yet, and if not, what went wrong."""
-        return self._session().driver.contact
-
-    @property
-    def drives(self) -> bool:
-        """Return True if this process is the driver, or becomes it once the leader lock is free."""
-        return self._drive and self._engine_access.entered is not None
-
-    @property
-    def version(self) -> int:
-        """Return a number that increases with every ledger change that this process has seen."""
-        return self._engine.version
-
-    @property
-    def address(self) -> str:
-        """Return the API base URL in use, without a slash at its end."""
-        return self._session().client.base_url.rstrip("/")
-
-    def missing_tools(self, run_id: str) -> str | None:
-        """Return why a run makes no progress in this process, or None if it can.
-
-        The reason is that all its unfinished requests are conversations that wait for tools which
-        this process does not have, or must not import.
-        """
-        why = self._engine.workbench.why_not(run_id)
-        if why is None:
-            return None
-        with self._engine.ledger.read() as tx:
-            counts = queries.request_counts(tx, run_id)
-            waiting = conversations.continuing_counts(tx, run_id).tools
-            if waiting and (held := held_of(tx, run_id, self._engine.ledger.now())):
-                waiting += held.requests  # they wait for the answers of the others
-        left = sum(count for state, count in counts.items() if not state.is_final)
-        return why if left == waiting else None
-
-    def outstanding(self) -> list[Outstanding]:
-        """Return the runs that are unfinished or whose output is not written yet, oldest first."""
-        return self._engine.ledger.query(deliveries.outstanding_runs)
-
-    def warn_of_other_addresses(self) -> None:
-        """Log once that unfinished runs of other base URLs wait, which this process cannot send."""
-        here = self.address
-        waiting = Counter(
-            left.base_url
-            for left in self.outstanding()
-            if left.base_url != here and not left.finished and not self.is_driven(left.id)
-        )
-        for there, count in waiting.items():
-            runs = count_of(count, "run waits", "runs wait")
-            go_on = command_naming(
-                f"claude-batch resume --base-url {there}", self._engine.ledger.location
-            )
-            _log.warning(
-                "%s for another base URL, %s, and this process uses %s; continue them with `%s`",
-                runs, there, here, go_on, extra={"for_people": True},
-            )  # fmt: skip
-
-    def warn_of_other_keys(self) -> None:
-        """Log each workspace of this base URL whose unfinished runs need another key."""
-        here, ledger = self.address, self._engine.ledger
-        runs_of: defaultdict[int, list[str]] = defaultdict(list)
-        with ledger.read() as tx:
-            for left in deliveries.outstanding_runs(tx):
-                if not left.finished and left.base_url == here:
-                    runs_of[queries.run_row(tx, left.id).workspace_id].append(left.id)
-            own = workspaces.present_workspace(tx, self._session().workspace_id)
-            rows = {each: workspaces.workspace_row(tx, each) for each in (own, *runs_of)}
-        for there, run_ids in runs_of.items():
-            if there != own and not ledger.has_leader(there):
-                error = other_key_error(run_ids[0], ledger.location, rows[there], rows[own])
-                more = len(run_ids) - 1
-                others = f" ({count_of(more, 'more run', 'more runs')} there)" if more else ""
-                _log.warning("%s%s", error, others, extra={"for_people": True})
-
-    def was_sent(self, run_id: str) -> bool:
-        """Return whether a request of a run was ever sent, or may have been."""
-        return self._engine.ledger.query(lambda tx: deliveries.was_sent(tx, run_id))
-
-    def is_driven(self, run_id: str) -> bool:
-        """Return whether any process drives the workspace of a run."""
-        ledger = self._engine.ledger
-        row = ledger.query(lambda tx: queries.run_row(tx, run_id))
-        return ledger.patiently(lambda: ledger.has_leader(row.workspace_id))
-
-    def status_without_this_process(self, run_id: str) -> RunStatus:
-        """Return the status of a run as if this process had already ended."""
-        ledger, driver = self._engine.ledger, self._session().driver
-        address = self.address
-
-        def read(tx: Transaction) -> RunStatus:
-            workspace_id = queries.run_row(tx, run_id).workspace_id
-            is_own = driver.is_leader and workspace_id == driver.workspace_id
-            driven = ledger.has_leader(workspace_id) and not is_own
-            return status_in(ledger, tx, run_id, driven=driven, address=address)
-
-        return ledger.query(read)
-
-    def uncancelled(self, run_id: str) -> int:
-        """Return how many batches of a cancelled run the API has not been asked to cancel yet."""
-        with self._engine.ledger.read() as tx:
-            return cancellations.uncancelled(tx, run_id)
-
-    def check_key(self, run_id: str) -> None:
-        """Raise `AccountHaltedError` if a run cannot go on with this key.
-
-        The API refuses the key, or the run waits in the workspace of another one.
-        """
-        session, ledger = self._session(), self._engine.ledger
-        with ledger.read() as tx:
-            run = queries.run_row(tx, run_id)
-            theirs = workspaces.workspace_row(tx, run.workspace_id)
-            own = workspaces.present_workspace(tx, session.workspace_id)
-            ours = workspaces.workspace_row(tx, own)
-        if session.driver.contact.refused and ours.halt_reason is not None:
-            cancelled = run.cancelled is not None
-            raise halted_error(ours, run_id, ledger.location, cancelled=cancelled)
-        if theirs.id != ours.id:
-            raise other_key_error(run_id, ledger.location, theirs, ours)
-
-    def resume(self) -> None:
-        """Drive the ledger, and lift a halt of this key's workspace."""
-        self._session()
-        self._engine.resume()
-
-    def advance_sync(self, *, send: bool = True) -> bool:
-        """Run one pass over everything that is due; return False if another process drives.
-
-        Without ``send``, the pass sends no request; it only cancels, polls and collects.
-        """
-        engine, session = self._engine, self._session()
-        with nullcontext() if send else engine.sending_held():
-            return engine.advance(session).result()
-
-    def prune(
-        self, *, older_than: str | float = "30d", runs: Sequence[str] = (), dry_run: bool = False
-    ) -> Pruned:
-        """Remove runs from the ledger that were delivered that long ago, or only ``runs`` by id.
-
-        Uploaded documents that no other run uses are deleted at the API. Unfinished, undelivered
-        and unknown requests stay. A removed request is sent, and paid for, again if it is submitted
-        again. Blocks. Raises `RunNotFoundError`, and `InvalidRequestError` for one of ``runs`` that
-        must stay; then nothing is removed.
-        """
-        seconds = parse_duration(older_than)
-        if isinstance(runs, str):
-            raise InvalidRequestError(f"runs must be a list of ids, not a text; give [{runs!r}]")
-        return prune(self._engine, self._session, older_than=seconds, run_ids=runs, dry_run=dry_run)

@@ -42,7 +42,6 @@ from claude_batch.wire.bounds import (
     token_bound,
 )
 from claude_batch.wire.caching import CacheMarks, counted_params, marked_prefix
-from claude_batch.wire.connection import CredentialFault
 from claude_batch.wire.conversation import LONGEST_CORRECTION
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, asked_of, body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES
@@ -460,7 +459,7 @@ class Estimation:
         if not offline:
             try:
                 counted = wait_on_a_loop(self._counted())
-            except (ApiError, Unreachable, CredentialFault, ActorConfigurationError) as error:
+            except (ApiError, Unreachable, ActorConfigurationError) as error:
                 _log.warning(
                     "the API cannot count tokens (%s); they are estimated instead",
                     error,

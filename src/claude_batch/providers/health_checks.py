@@ -49,7 +49,6 @@ from claude_batch.ledger.workspaces import UNPROBED, remedy_of
 from claude_batch.providers.engine_access import find_credentials
 from claude_batch.wire.batches_client import base_url_advice
 from claude_batch.wire.connection import Connection, CredentialFault, Unreachable
-from claude_batch.wire.error_table import fault_of_response
 from claude_batch.wire.inbound import Redaction, header_word, server_time
 
 Level = Literal["ok", "warning", "fault"]
@@ -415,7 +414,7 @@ async def _check_key(base_url: str | None, api_key_env: str | None) -> Finding:
             return Finding(check="key", level="ok", message=words)
         async with asyncio.timeout(_CALL_SECONDS):
             response = await connection.send("GET", "/v1/messages/batches", params={"limit": 1})
-    except (Unreachable, CredentialFault, TimeoutError) as error:
+    except (Unreachable, TimeoutError) as error:
         words = f"it was not checked: {_reason(error, connection.redaction)}"
         return Finding(check="key", level="warning", message=words, remedy="Try again")
     finally:
@@ -424,9 +423,7 @@ async def _check_key(base_url: str | None, api_key_env: str | None) -> Finding:
         name = header_word(response.headers, "anthropic-workspace-id")
         words = "the API accepts it" if name is None else f"the API accepts it, in workspace {name}"
         return Finding(check="key", level="ok", message=words)
-    fault = fault_of_response(
-        response.status_code, response.headers, response.content, connection.redaction
-    )
+    fault = connection.fault_of(response)
     words = f"HTTP {fault.status}: {fault.message}"
     if fault.account_reason is None:
         return Finding(check="key", level="warning", message=f"it was not checked: {words}")
@@ -444,14 +441,14 @@ async def _check_way(base_url: str | None) -> list[Finding]:
             sent = time.time()
             response = await connection.send("GET", "/v1/messages/batches", params={"limit": 1})
             received = time.time()
-    except (Unreachable, CredentialFault) as error:
+    except Unreachable as error:
         return [_unreachable(where, error, connection.redaction)]
     except TimeoutError as error:
         return [_unreachable(where, error, connection.redaction, f"{_CALL_SECONDS:g} s")]
     finally:
         await connection.aclose()
     status = response.status_code
-    fault = fault_of_response(status, response.headers, response.content, connection.redaction)
+    fault = connection.fault_of(response)
     words = f"{where} answers with HTTP {status}"
     if status == 401 and fault.error_type is not None:
         found = Finding(check="api", level="ok", message=f"{words}, as it must without a key")

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 import msgspec
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
+from claude_batch.actor.middleware import TIMEOUT, PostProcessor
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
@@ -181,11 +181,10 @@ class ClaudeProvider(Closing):
         self._prices = prices_of(prices or from_environment("prices"))
         self._functions = UserFunctions.of(classify, pace)
         self._encoders = RequestEncoders(default_options, batch=False)
-        self.middleware: Middlewares = Middlewares(
+        self.middleware: MiddlewareRunner = MiddlewareRunner(
             middleware, middleware_timeout, post_process, post_process_timeout
         )
         """The middleware for requests and responses."""
-        self._runner = MiddlewareRunner(self.middleware)
         self._lock = threading.RLock()  # a signal handler may call `close`
         self._thread: EventLoopThread | None = None
         self._live: LiveClient | None = None
@@ -432,7 +431,7 @@ class ClaudeProvider(Closing):
             result = _failed(request, position, for_one_caller(many.halt))
         else:
             result = await self._outcome(many, request, position, ask)
-        await self._runner.finish(many.actor.name, [result])
+        await self.middleware.finish(many.actor.name, [result])
         return result
 
     async def _outcome(
@@ -442,7 +441,7 @@ class ClaudeProvider(Closing):
         actor, asked = many.actor, request
         try:
             if self.middleware:
-                asked = await self._runner.before(actor.name, asked)
+                asked = await self.middleware.before_request(actor.name, asked)
             response = await ask(actor, asked)
             output = output_of(actor, asked)
         except ActorError as error:
@@ -457,7 +456,7 @@ class ClaudeProvider(Closing):
             context=request.context,
         )
         if self.middleware:
-            result = await self._runner.after(actor.name, result, LOST_WITH_IT)
+            result = await self.middleware.after_response(actor.name, result, LOST_WITH_IT)
         if output is not None:
             # A validator may take its time, or make calls of the same provider, as a judge may.
             result = await in_own_thread(partial(result.with_output, output), daemon=True)
@@ -489,7 +488,11 @@ class ClaudeProvider(Closing):
         headers: LaneHeaders,
         mode: BatchProcessingMode,
     ) -> ActorResponse:
-        """Run one turn: retry until it is answered, fails permanently, or may have been billed."""
+        """Run one turn: repeat the call until it is answered, or nothing allows another attempt.
+
+        After a refusal for the rate, ``refusal_patience`` allows it, after another passing error
+        ``max_retries``, and after a call that may have been billed only ``live_retry: always``.
+        """
         from claude_batch.wire.live_client import longest_silence
 
         live, retry = self._client(), mode.live_retry
@@ -510,27 +513,22 @@ class ClaudeProvider(Closing):
                     raw=answer.raw,
                     problem=answer.malformed.problem,
                 )
+            fault = answer.fault
             if retry == "safe" and answer.may_be_billed:
-                raise self._translated(answer, live.base_url, "safe")
-            if self._max_retries and answer.fault is not None and answer.fault.is_refusal:
+                again = False
+            elif self._max_retries and fault is not None and fault.is_refusal:
                 # All calls wait until the rate limit has passed; this call goes first afterwards.
                 now = time.monotonic()
-                refused = now if refused is None else refused
-                if now - refused < self._refusal_patience:
-                    continue
+                refused = refused or now
+                again = now - refused < self._refusal_patience
+            else:
+                passes = await self._passes(answer, mode.retry_on)
+                again = passes and failures < self._max_retries
+                if again:
+                    failures += 1
+                    await asyncio.sleep(LIVE_CALL(failures, fault and fault.retry_after))
+            if not again:
                 raise self._translated(answer, live.base_url, retry)
-            decided = await self._decided(answer, mode.retry_on)
-            if decided is Disposition.ACCOUNT and answer.fault is not None:
-                raise AccountHaltedError(
-                    answer.fault.describe(), reason="refused", error_type=answer.fault.error_type
-                )
-            repeats = _passes(answer) if decided is None else decided is Disposition.RETRY
-            if failures < self._max_retries and repeats:
-                failures += 1
-                asked = None if answer.fault is None else answer.fault.retry_after
-                await asyncio.sleep(LIVE_CALL(failures, asked))
-                continue
-            raise self._translated(answer, live.base_url, retry)
         now = time.time()
         charge = self._prices.charge(
             answer.message.model, answer.message.usage, batch=False, at=now
@@ -538,12 +536,24 @@ class ClaudeProvider(Closing):
         cost = None if charge is None else charge.cost
         return ActorResponse(answer.raw, cost=cost, answered=now)
 
-    async def _decided(self, answer: LiveAnswer, retry_on: str | None) -> Disposition | None:
-        """Return what the user decides about an error, or None if the default decides."""
-        fault = answer.request_fault
-        if fault is None or not (retry_on or self._functions.classify):
-            return None
-        return await self._functions.disposition(fault.with_retry_on(retry_on))
+    async def _passes(self, answer: LiveAnswer, retry_on: str | None) -> bool:
+        """Return whether a call that failed may be answered later, as the user decides, if asked.
+
+        Raises `AccountHaltedError` if the user takes the account for the cause.
+        """
+        fault, own = answer.fault, answer.request_fault
+        if own is not None and (retry_on or self._functions.classify):
+            decided = await self._functions.disposition(own.with_retry_on(retry_on))
+            if decided is Disposition.ACCOUNT and fault is not None:
+                raise AccountHaltedError(
+                    fault.describe(), reason="refused", error_type=fault.error_type
+                )
+            return decided is Disposition.RETRY
+        if fault is None:
+            return answer.status is None and not answer.no_credential
+        if _account_reason(fault) is not None:
+            return False  # a spend limit is a 429, but does not pass within a retry's wait
+        return fault.passes or fault.disposition is Disposition.RETRY
 
     # The client -----------------------------------------------------------------------------------
 
@@ -671,11 +681,3 @@ def _check_blocking(actor: ActorConfiguration) -> None:
 def _account_reason(fault: ApiFault) -> HaltReason | None:
     # A gateway's 401 counts too: without a ledger, the next call would only get the same answer.
     return account_reason(fault.status, fault.error_type, fault.message, fault.details)
-
-
-def _passes(answer: LiveAnswer) -> bool:
-    if answer.fault is not None:
-        if _account_reason(answer.fault) is not None:
-            return False  # a spend limit is a 429, but does not pass within a retry's wait
-        return answer.fault.passes or answer.fault.disposition is Disposition.RETRY
-    return answer.status is None and not answer.no_credential

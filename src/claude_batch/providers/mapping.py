@@ -252,19 +252,17 @@ class _Failure:
             how = f"but with an error: {error.type}: {error.message}"
             if error.request_id is not None:
                 how += f" (request-id {error.request_id})"
+        return self._unknown(f"its live call ended without an answer {how}")
+
+    def _unknown(self, what: str) -> ActorError:
         return SubmissionUnknownError(
-            f"{self._who}: its live call ended without an answer {how}. It may have been billed, "
-            "so it is not sent again automatically. Send it again with: "
-            f"{self._command('unknown', '--resubmit')}"
+            f"{self._who}: {what}. It may have been billed, so it is not sent again automatically. "
+            f"Send it again with: {self._command('unknown', '--resubmit')}"
         )
 
     def _lost(self) -> ActorError:
         if self._answer.batch_id is None:
-            return SubmissionUnknownError(
-                f"{self._who}: it is unknown whether the API accepted a sending of it. It may have "
-                "been billed, so it is not sent again automatically. Send it again with: "
-                f"{self._command('unknown', '--resubmit')}"
-            )
+            return self._unknown("it is unknown whether the API accepted a sending of it")
         return MissingResultError(
             f"{self._sent} has no result: the batch ended without a readable line for it, or with "
             "a failure where the API counts one more success, or the API no longer keeps its "

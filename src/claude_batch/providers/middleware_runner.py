@@ -197,31 +197,27 @@ def request_or_error(given: RequestLike) -> ActorRequest | InvalidRequestError:
         return error
 
 
-class MiddlewareRunner:
-    """Calls the middleware of one provider."""
+class MiddlewareRunner(Middlewares):
+    """Calls the middleware of one provider; false if there is none."""
 
-    def __init__(self, middleware: Middlewares) -> None:
-        self._middleware = middleware
-
-    async def before(self, actor: str, request: ActorRequest) -> ActorRequest:
+    async def before_request(self, actor: str, request: ActorRequest) -> ActorRequest:
         """Return the request to encode. Raises `MiddlewareError`."""
         passage = Passage(actor, request.key, request, NOTHING_SENT)
-        await self._pass(self._middleware.before, [passage], None)
+        await self._pass(self.before, [passage], None)
         if passage.error is not None:
             raise passage.error
-        assert isinstance(passage.value, ActorRequest)
         return passage.value
 
-    async def after(self, actor: str, result: ActorResult, kept: str) -> ActorResult:
+    async def after_response(self, actor: str, result: ActorResult, kept: str) -> ActorResult:
         """Return a result as the middleware returns it. An error of it ends with ``kept``."""
         [passed] = await self._after_some(actor, [result], kept)
         return passed
 
     async def finish(self, actor: str, results: Sequence[ActorResult]) -> None:
         """Pass results to the user's function; nothing that happens in it changes them."""
-        if self._middleware.post:
+        if self.post:
             passages = [Passage(actor, result.key, result, "") for result in results]
-            await self._pass(self._middleware.post, passages, self._middleware.post_timeout)
+            await self._pass(self.post, passages, self.post_timeout)
 
     def finish_sync(self, actor: str, results: Sequence[ActorResult]) -> None:
         """Run `finish` synchronously, with or without a running event loop."""
@@ -236,7 +232,7 @@ class MiddlewareRunner:
             for each in requests
         ]
         passages = [each for each in prepared if isinstance(each, Passage)]
-        await self._pass(self._middleware.before, passages, None)
+        await self._pass(self.before, passages, None)
         return [_prepared(each) if isinstance(each, Passage) else each for each in prepared]
 
     def before_all_sync(self, actor: str, requests: Iterable[RequestLike]) -> Iterator[Prepared]:
@@ -273,14 +269,14 @@ class MiddlewareRunner:
             for result in results
         ]
         passing = [passage for passage in passages if passage is not None]
-        await self._pass(self._middleware.after, passing, self._middleware.timeout)
+        await self._pass(self.after, passing, self.timeout)
         return [
             result if passage is None else _passed(result, passage)
             for result, passage in zip(results, passages, strict=True)
         ]
 
     async def _pass(
-        self, steps: Sequence[Step], passages: Sequence[Passage], seconds: float | None
+        self, steps: Sequence[Step], passages: Sequence[Passage[Any]], seconds: float | None
     ) -> None:
         """Take passages through the steps; a passage that fails goes no further."""
         for step in steps:
@@ -292,18 +288,16 @@ class MiddlewareRunner:
                 await _call_on_a_thread(step, going, seconds)
 
 
-def _passed(result: ActorResult, passage: Passage) -> ActorResult:
+def _passed(result: ActorResult, passage: Passage[ActorResponse]) -> ActorResult:
     if passage.error is not None:
         return replace(result, response=None, error=passage.error)
-    assert isinstance(passage.value, ActorResponse)
     return replace(result, response=passage.value)
 
 
-def _prepared(passage: Passage) -> Prepared:
+def _prepared(passage: Passage[ActorRequest]) -> Prepared:
     if (error := passage.error) is not None:
         context = passage.value.context
         return ActorResult(key=passage.key, position=0, error=error, context=context)
-    assert isinstance(passage.value, ActorRequest)
     return passage.value
 
 
@@ -314,7 +308,7 @@ def _chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
 
 
 async def _await(
-    call: Callable[[], Any], step: Step, passage: Passage, seconds: float | None
+    call: Callable[[], Any], step: Step, passage: Passage[Any], seconds: float | None
 ) -> None:
     """Await what a method returns."""
     patience = asyncio.timeout(seconds)
@@ -332,7 +326,7 @@ async def _await(
         step.settle(passage, changed)
 
 
-def _call(step: Step, passage: Passage) -> object:
+def _call(step: Step, passage: Passage[Any]) -> object:
     """Return what a plain method returns, or its exception.
 
     This runs on a thread, which must not change a passage that nobody waits for any more.
@@ -352,7 +346,9 @@ class _Raised:
         self.error = error
 
 
-async def _call_on_a_thread(step: Step, passages: Sequence[Passage], seconds: float | None) -> None:
+async def _call_on_a_thread(
+    step: Step, passages: Sequence[Passage[Any]], seconds: float | None
+) -> None:
     done = 0
     while done < len(passages):
         job = Job(partial(_call, step), passages[done:], seconds)

@@ -15,7 +15,7 @@ from claude_batch.core.settings import Kind, naming_ledger
 from claude_batch.core.states import BatchState, CandidateState, RequestState
 from claude_batch.ledger import live_calls, queries, retries, run_deadlines, unknown_batches
 from claude_batch.ledger.retries import ON_ORDER, Rerun, Retried
-from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
+from claude_batch.ledger.store import Ledger, Record, now_in
 from claude_batch.ledger.submissions import INTERRUPTED
 from claude_batch.lifecycle.ended_processes import interrupted_workspaces, settle_interrupted
 from claude_batch.lifecycle.recovery import Refetched
@@ -289,32 +289,6 @@ def _lost(row: Record, reason: str) -> UnknownSending:
     )
 
 
-def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> int:
-    """Send a run's unknown and lost requests again, or end the unknown ones as lost.
-
-    Returns how many requests it affected. Sending them again may pay for them twice. While a
-    cancellation of the run is in progress, or if its deadline would end the unknown ones unsent,
-    these are not sent again.
-    """
-    settle_interrupted(ledger)
-    with ledger.write() as tx:
-        return _resubmit(tx, run_id) if resubmit else _give_up(tx, run_id)
-
-
-def _resubmit(tx: Transaction, run_id: str) -> int:
-    now = now_in(tx)
-    run = queries.run_row(tx, run_id)
-    undecided = unknown_batches.undecided(tx, run_id)
-    left = queries.unfinished(tx, run_id)
-    if left and run_deadlines.stops_sending(run, now):
-        return 0
-    count = sum(unknown_batches.resubmit(tx, row.id, now=now, run_id=run_id) for row in undecided)
-    # While a cancellation is in progress, its other requests would be sent again too.
-    if run.cancelled is None or not left:
-        count += unknown_batches.resubmit_lost(tx, run_id, now)
-    return count
-
-
 class NotSent(NamedTuple):
     """Why `decide_unknown` has sent none of a run's requests again."""
 
@@ -324,20 +298,36 @@ class NotSent(NamedTuple):
     """True if giving up ends requests of the run; False if its open ones end by themselves."""
 
 
-def why_not_sent(ledger: Ledger, run_id: str) -> NotSent | None:
-    """Return why `decide_unknown` sends none of a run's requests again; None if it has none."""
-    with ledger.read() as tx:
-        run = queries.run_row(tx, run_id)
-        undecided = bool(unknown_batches.undecided(tx, run_id))
-        if not undecided and not unknown_batches.runs_with_lost(tx, run_id):
-            return None
-        if run.cancelled is not None and queries.unfinished(tx, run_id):
-            return NotSent("was cancelled, and its batches have not ended", undecided)
-        if run_deadlines.stops_sending(run, now_in(tx)) and queries.unfinished(tx, run_id):
-            return NotSent(PAST_MARGIN, undecided)
-    return None
+class Decision(NamedTuple):
+    """What `decide_unknown` has done."""
+
+    requests: int
+    """Number of requests that are queued again, or have ended as lost."""
+    not_sent: NotSent | None = None
+    """The reason if requests could not be queued again."""
 
 
-def _give_up(tx: Transaction, run_id: str) -> int:
-    undecided = unknown_batches.undecided(tx, run_id)
-    return sum(unknown_batches.give_up(tx, row.id, run_id=run_id) for row in undecided)
+def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> Decision:
+    """Send a run's unknown and lost requests again, or end the unknown ones as lost.
+
+    Sending them again may pay for them twice. Nothing is sent while a cancellation of the run is in
+    progress, or if its deadline would end its open requests unsent.
+    """
+    settle_interrupted(ledger)
+    with ledger.write() as tx:
+        undecided = unknown_batches.undecided(tx, run_id)
+        if not resubmit:
+            ended = (unknown_batches.give_up(tx, row.id, run_id=run_id) for row in undecided)
+            return Decision(sum(ended))
+        run, now = queries.run_row(tx, run_id), now_in(tx)
+        why = ""
+        if queries.unfinished(tx, run_id):
+            if run.cancelled is not None:
+                why = "was cancelled, and its batches have not ended"
+            elif run_deadlines.stops_sending(run, now):
+                why = PAST_MARGIN
+        if why:
+            has_some = undecided or unknown_batches.runs_with_lost(tx, run_id)
+            return Decision(0, NotSent(why, bool(undecided)) if has_some else None)
+        queued = [unknown_batches.resubmit(tx, row.id, now=now, run_id=run_id) for row in undecided]
+        return Decision(sum(queued) + unknown_batches.resubmit_lost(tx, run_id, now))

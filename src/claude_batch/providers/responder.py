@@ -37,7 +37,6 @@ from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner, wait_on_a_loop
 from claude_batch.providers.run_writer import deadline_fault
-from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.encoding import EncodedRequest
 
 Beside: TypeAlias = tuple[OutputFormat[Any] | None, Any]
@@ -70,19 +69,15 @@ class ProviderPart:
         encoders: RequestEncoders,
         mode_of: ModeOf,
         carriers: Carriers,
-        middleware_runner: MiddlewareRunner | None,
-        provider: Closing,
-        *,
-        drive: bool,
+        middleware: MiddlewareRunner,
     ) -> None:
-        """``provider`` is the provider itself, which owns its runs."""
+        """``engine_access`` is the provider itself."""
         self._engine_access = engine_access
         self._encoders = encoders
         self._mode_of = mode_of
         self._carriers = carriers
-        self._middleware_runner = middleware_runner
-        self._provider = provider
-        self._drive = drive
+        self._middleware = middleware
+        self._drive = engine_access.may_drive
 
 
 class Responder(ProviderPart):
@@ -109,16 +104,16 @@ class Responder(ProviderPart):
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> ActorResponse:
         """Send one request and await its answer, for a provider with middleware."""
-        runner = self._middleware_runner
-        assert runner is not None
+        runner = self._middleware
         try:
-            asked = await runner.before(actor.name, asked)
+            asked = await runner.before_request(actor.name, asked)
             answer = await self.ask(actor, asked, keep, settings).answer_on_loop()
         except ActorError as error:
             await runner.finish(actor.name, [_failed(asked, error)])
             raise
         with self._acknowledged(answer):
-            result = await runner.after(actor.name, self._result(answer, asked), _kept(answer))
+            result = self._result(answer, asked)
+            result = await runner.after_response(actor.name, result, _kept(answer))
             result = result.with_output(output_of(actor, asked))
             await runner.finish(actor.name, [result])
             return result.unwrap()
@@ -136,24 +131,25 @@ class Responder(ProviderPart):
     ) -> ActorResponse:
         """Send one request and wait for its answer on this thread; Ctrl-C withdraws it."""
         check_blocking(self._in_common(actor).conversation.tools)
-        runner = self._middleware_runner
-        if runner is None:
+        runner = self._middleware
+        if not runner:
             answer = self.ask(actor, asked, keep, settings).answer()
             return self.answered(answer, (output_of(actor, asked), asked.context))
         try:
-            asked = wait_on_a_loop(runner.before(actor.name, asked))
+            asked = wait_on_a_loop(runner.before_request(actor.name, asked))
             answer = self.ask(actor, asked, keep, settings).answer()
         except ActorError as error:
             runner.finish_sync(actor.name, [_failed(asked, error)])
             raise
         with self._acknowledged(answer):
-            after = runner.after(actor.name, self._result(answer, asked), _kept(answer))
-            result = wait_on_a_loop(after).with_output(output_of(actor, asked))
+            result = self._result(answer, asked)
+            result = wait_on_a_loop(runner.after_response(actor.name, result, _kept(answer)))
+            result = result.with_output(output_of(actor, asked))
             runner.finish_sync(actor.name, [result])
             return result.unwrap()
 
     def _response(self, answer: Answer, context: Any) -> ActorResponse:
-        response = response_of(answer, self._engine_access.location)
+        response = response_of(answer, self._engine_access.ledger)
         return response if context is None else response.with_context(context)
 
     def _result(self, answer: Answer, asked: ActorRequest) -> ActorResult:
@@ -224,7 +220,7 @@ class Responder(ProviderPart):
             mode=mode,
             conversation=conversation,
             keep=keep,
-            acknowledges=output is not None or self._middleware_runner is not None,
+            acknowledges=output is not None or bool(self._middleware),
             context=None if asked.context is None else json_context(asked.context),
             apart=Alone() if alone else None,
         )

@@ -202,46 +202,35 @@ def at_input(result: ActorResult, refused: Sequence[int]) -> ActorResult:
     return replace(result, position=place, error=error)
 
 
-class _Refused:
-    """The rejected requests whose results are not yielded yet."""
-
-    def __init__(self, refused: Sequence[ActorResult], *, ordered: bool) -> None:
-        self._left = deque(refused)
-        self._ordered = ordered
-
-    def ready(self, result: ActorResult) -> Iterator[ActorResult]:
-        """Yield the rejected requests before a result that has arrived, then the result."""
-        while self._left and (not self._ordered or self._left[0].position < result.position):
-            yield self._left.popleft()
-        yield result
-
-    def rest(self) -> Iterator[ActorResult]:
-        """Yield the rejected requests that follow all others."""
-        while self._left:
-            yield self._left.popleft()
+def _before(
+    result: ActorResult, left: deque[ActorResult], *, ordered: bool
+) -> Iterator[ActorResult]:
+    """Take the rejected requests that come before a result which has arrived."""
+    while left and (not ordered or left[0].position < result.position):
+        yield left.popleft()
 
 
 async def merge(
     results: AsyncIterator[ActorResult] | None, refused: Sequence[ActorResult], *, ordered: bool
 ) -> AsyncIterator[ActorResult]:
     """Yield the results of a run, if any, and those of the rejected requests."""
-    waiting = _Refused(refused, ordered=ordered)
+    left = deque(refused)
     if results is not None:
         async for result in results:
-            if not refused:
-                yield result
-                continue
-            for ready in waiting.ready(result):
-                yield ready
-    for left in waiting.rest():
-        yield left
+            if left:
+                for each in _before(result, left, ordered=ordered):
+                    yield each
+            yield result
+    for each in left:
+        yield each
 
 
 def merge_sync(
     results: Iterator[ActorResult], refused: Sequence[ActorResult], *, ordered: bool
 ) -> Iterator[ActorResult]:
     """`merge` for a plain iterator."""
-    waiting = _Refused(refused, ordered=ordered)
+    left = deque(refused)
     for result in results:
-        yield from waiting.ready(result)
-    yield from waiting.rest()
+        yield from _before(result, left, ordered=ordered)
+        yield result
+    yield from left

@@ -80,9 +80,7 @@ class Run(Closing):
         engine_access: EngineAccess,
         run_id: str,
         *,
-        provider: Closing,
-        drive: bool,
-        middleware_runner: MiddlewareRunner | None,
+        middleware: MiddlewareRunner,
         settings: Mapping[str, Any] | None = None,
         stamp: int = 0,
         rerun: Rerun | None = None,
@@ -90,16 +88,14 @@ class Run(Closing):
     ) -> None:
         """Open a stored run.
 
-        ``engine_access`` opens the ledger, and ``provider`` is the provider that owns it.
-        ``drive``: this process may send and poll. ``settings`` count instead of the run's own about
-        waiting and polling. ``stamp``: the ledger's stamp at submission. Results that existed
-        before it count as reused; by default none do, because `open_run` submits nothing.
-        ``rerun``: what the run held when it was submitted again. ``beside``: what this process
-        keeps beside its requests. Raises `RunNotFoundError` if the ledger has no such run.
+        ``engine_access`` is its provider. ``settings`` count instead of the run's own about waiting
+        and polling. ``stamp``: the ledger's stamp at submission. Results that existed before it
+        count as reused; by default none do, because `open_run` submits nothing. ``rerun``: what the
+        run held when it was submitted again. ``beside``: what this process keeps beside its
+        requests. Raises `RunNotFoundError` if the ledger has no such run.
         """
         self._engine_access = engine_access
-        self._provider = provider
-        self._middleware_runner = middleware_runner
+        self._middleware = middleware
         self._beside = beside or Beside()
         self.owns_provider: bool = False
         """Whether closing the run closes the provider."""
@@ -107,7 +103,7 @@ class Run(Closing):
         row = engine.ledger.query(lambda tx: require_run(engine.ledger, tx, run_id))
         self.id: str = row.id
         """The run's id: ``run-`` and ten characters."""
-        self._access = RunAccess(engine_access, self.id, drive=drive)
+        self._access = RunAccess(engine_access, self.id)
         self.output: OutputFormat[Any] | None = None
         """Format that parses the answers in `results` without an ``output_format``."""
         self.ordered: bool = True
@@ -153,12 +149,12 @@ class Run(Closing):
         A run of another owner's provider leaves it open.
         """
         if self.owns_provider:
-            self._provider.close()
+            self._engine_access.close()
 
     @property
     def provider(self) -> Closing:
         """The provider that the run was opened with; closing it parks the run."""
-        return self._provider
+        return self._engine_access
 
     @property
     def _engine(self) -> Engine:
@@ -170,9 +166,9 @@ class Run(Closing):
 
     def status(self) -> RunStatus:
         """Return the current status of the run; needs no API key."""
-        driven = True if self._access.drives else None
+        driven = True if self._engine_access.drives else None
         ledger = self._engine.ledger
-        address = self._engine_access.address
+        address = self._engine_access.known_address
         return ledger.query(
             lambda tx: status_in(ledger, tx, self.id, driven=driven, address=address)
         )
@@ -474,7 +470,7 @@ class Run(Closing):
         return self._decide_unknown(resubmit=False)
 
     def _decide_unknown(self, *, resubmit: bool) -> int:
-        count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit)
+        count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit).requests
         if resubmit and count:
             self._report_retried(count)
         self._engine.noticing.follow([self.id])
@@ -713,8 +709,8 @@ class Run(Closing):
         self, page: list[ActorResult], output: OutputFormat[Any] | None
     ) -> AsyncIterator[Iterable[ActorResult]]:
         """Yield parsed results as the provider's middleware returns them."""
-        runner, read = self._middleware_runner, partial(self._parsed, output)
-        if runner is None:
+        runner, read = self._middleware, partial(self._parsed, output)
+        if not runner:
             yield map(read, page)
         else:
             async for some in runner.after_all(self._row.actor, page, self._kept, read):
@@ -723,8 +719,8 @@ class Run(Closing):
     def _handed_over_sync(
         self, page: list[ActorResult], output: OutputFormat[Any] | None
     ) -> Iterator[Iterable[ActorResult]]:
-        runner, read = self._middleware_runner, partial(self._parsed, output)
-        if runner is None:
+        runner, read = self._middleware, partial(self._parsed, output)
+        if not runner:
             yield map(read, page)
         else:
             yield from runner.after_all_sync(self._row.actor, page, self._kept, read)

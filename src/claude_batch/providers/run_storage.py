@@ -180,7 +180,7 @@ class RunStorage(ProviderPart):
         The run may turn out to be an earlier one, which gets the budget only then. Requests that
         are computed one by one may wait for answers, so that sending must go on.
         """
-        listed = isinstance(requests, Sequence) and self._middleware_runner is None
+        listed = isinstance(requests, Sequence) and not self._middleware
         if mode.budget is None or (options.send_meanwhile and not listed):
             return nullcontext()
         return self._engine_access.engine().sending_held()
@@ -267,27 +267,27 @@ class RunStorage(ProviderPart):
         self, actor: ActorConfiguration, requests: Requests
     ) -> AsyncGenerator[_Ready]:
         """Yield requests as the middleware returns them, or the error of each that fails."""
-        runner = self._middleware_runner
+        runner = self._middleware
+        if not runner:
+            async for given in each_of(requests):
+                yield _request_of(given)
+            return
         waiting: list[ActorRequest | InvalidRequestError] = []
         async for given in each_of(requests):
-            if runner is None:
-                yield _request_of(given)
-                continue
             waiting.append(request_or_error(given))
             if len(waiting) >= REQUESTS_AT_ONCE:
                 for prepared in await runner.before_all(actor.name, waiting):
                     yield prepared
                 waiting = []
-        if runner is not None and waiting:
+        if waiting:
             for prepared in await runner.before_all(actor.name, waiting):
                 yield prepared
 
     def _prepared_sync(
         self, actor: ActorConfiguration, requests: Iterable[RequestLike]
     ) -> Iterator[_Ready]:
-        runner = self._middleware_runner
-        if runner is not None:
-            return runner.before_all_sync(actor.name, requests)
+        if self._middleware:
+            return self._middleware.before_all_sync(actor.name, requests)
         return map(_request_of, requests)
 
     def _finish(
@@ -313,9 +313,7 @@ class RunStorage(ProviderPart):
             run = Run(
                 self._engine_access,
                 run_id,
-                provider=self._provider,
-                drive=self._drive,
-                middleware_runner=self._middleware_runner,
+                middleware=self._middleware,
                 stamp=writer.stamp,
                 rerun=writer.rerun,
                 beside=writer.beside,

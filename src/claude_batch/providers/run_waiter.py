@@ -42,11 +42,9 @@ _SENT = (BatchState.SUBMITTING, *AT_API)
 class RunAccess:
     """A run's access to its ledger and to the API, as long as its provider is open."""
 
-    def __init__(self, engine_access: EngineAccess, run_id: str, *, drive: bool) -> None:
-        """``drive``: this process may send and poll."""
+    def __init__(self, engine_access: EngineAccess, run_id: str) -> None:
         self.engine_access: EngineAccess = engine_access
         self.run_id: str = run_id
-        self._may_drive = drive
 
     @property
     def engine(self) -> Engine:
@@ -67,7 +65,7 @@ class RunAccess:
     @property
     def drives(self) -> bool:
         """Whether this process sends and polls."""
-        return self._may_drive and self.engine_access.entered is not None
+        return self.engine_access.drives
 
     def _check_open(self) -> None:
         if self.engine_access.closed:

@@ -29,15 +29,15 @@ from claude_batch.core.quantities import format_duration
 from claude_batch.core.settings import on_server
 from claude_batch.core.states import FAILED
 from claude_batch.ledger import budgets, deliveries, enqueue, held_requests, queries, retries
-from claude_batch.ledger.budgets import budgets_of
+from claude_batch.ledger.budgets import BudgetKey, budgets_of
 from claude_batch.ledger.deliveries import Displaced
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.retries import Rerun
 from claude_batch.ledger.single_calls import digest_of
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import (
+    bound_cost,
     count_under_way,
-    most_cost,
     today,
     tokens_of_files,
     unbounded_error,
@@ -48,7 +48,7 @@ from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.export import is_special
 from claude_batch.providers.preflight import Preflight
 from claude_batch.providers.reruns import report_kept, report_rerun
-from claude_batch.wire.bounds import Unbounded
+from claude_batch.wire.bounds import Unbounded, token_bound
 from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
@@ -336,10 +336,8 @@ class RunWriter:
         if self._prices is None:
             return None
         try:
-            in_batches = self._mode.mode != "live"
-            return most_cost(
-                self._prices, encoded.params, self._now, batch=in_batches, files=self._files
-            )
+            bound = token_bound(encoded.params, self._files)
+            return bound_cost(self._prices, bound, self._now, batch=self._mode.mode != "live")
         except Unbounded as error:
             raise unbounded_error(error, key, (self._budget, self._actor)) from None
 
@@ -458,7 +456,7 @@ class RunWriter:
 
     def _count_for_budgets(self, scope: BudgetScope, names: list[str]) -> None:
         """Count what was sent before the budgets that come with this run."""
-        of: list[tuple[BudgetScope, str]] = [(scope, name) for name in names]
+        of: list[BudgetKey] = [(scope, name) for name in names]
         if of and self._prices is not None:
             count_under_way(self.ledger, None, self._prices, of, self.ledger.now())
 

@@ -95,26 +95,24 @@ def _look(value: object, path: str, name: str, found: dict[str, set[str]]) -> No
             _look(each, f"{path}[]", "", found)
 
 
+_KINDS: Mapping[type, str] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+}
+
+
 def _kind(value: object, path: str, name: str) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case list():
-            return "array"
-        case dict():
-            return "object"
-        case _:
-            text = str(value)
-            if path.endswith("error.message"):
-                return f'"{masked(text)}"'
-            is_word = name in _WORDS and _WORD.fullmatch(text)
-            return f'"{text}"' if is_word else text_format(text)
+    if (kind := _KINDS.get(type(value))) is not None:
+        return kind
+    text = str(value)
+    if path.endswith("error.message"):
+        return f'"{masked(text)}"'
+    is_word = name in _WORDS and _WORD.fullmatch(text)
+    return f'"{text}"' if is_word else text_format(text)
 
 
 # Records ------------------------------------------------------------------------------------------
@@ -330,7 +328,7 @@ class Recording:
         """Whether a POST had no readable answer, so that it may have created a batch."""
 
     async def make(self) -> None:
-        """Make all calls. Raises `CallFailed`, `Unreachable`, `CredentialFault`, `TimeoutError`.
+        """Make all calls. Raises `CallFailed`, `Unreachable`, `TimeoutError`.
 
         Batches that have not ended in time, or could not be deleted, stay in ``batches``.
         """

@@ -35,10 +35,12 @@ from .fault_plan import (
     Html200,
     Proxy413,
     Redirect,
+    Unanswered,
     UnknownFields,
 )
 from .results import with_unknown_fields
 from .sandbox_settings import ORGANIZATION
+from .validation import CallContext
 
 # Server-sent events -------------------------------------------------------------------------------
 
@@ -148,6 +150,8 @@ class Call:
     """Server time at which the call came in."""
     workspace: str | None = None
     """Set once the caller is authenticated."""
+    context: CallContext = field(init=False)
+    """Set before the call is handled."""
     report_workspace: bool = True
     action: AnyAction | None = None
     limit_headers: dict[str, str] = field(default_factory=dict[str, str])
@@ -259,16 +263,13 @@ class Call:
                 if name not in ("content-length", "content-type")
             }
             response = json_response(extended, response.status_code, kept)
-        if isinstance(self.action, CutInsideLine) and isinstance(response, StreamingResponse):
-            await self._cut_short(response)
-        elif (
-            isinstance(self.action, CutBetweenLines)
-            and self.action.framing == "close"
-            and isinstance(response, StreamingResponse)
-        ):
-            await self._without_framing(response)
-        else:
-            await response(self.scope, self.receive, self.send_reply)
+        match self.action:
+            case CutInsideLine() if isinstance(response, StreamingResponse):
+                await self._cut_short(response)
+            case CutBetweenLines(framing="close") if isinstance(response, StreamingResponse):
+                await self._without_framing(response)
+            case _:
+                await response(self.scope, self.receive, self.send_reply)
 
     async def refuse(self, error: ApiError) -> None:
         """Send an API error, after reading the body up to `MAX_KEPT_BYTES`."""
@@ -322,24 +323,18 @@ class Call:
     async def instead(self, action: AnyAction) -> bool:
         """Carry out a fault that replaces the processing; return False for any other fault."""
         match action:
-            case Error(processed=False):
+            case Error(processed=False) | Html200(processed=False) | Hang(processed=False):
                 await self.drain()
-                await self.error(action)
+                await self.hide(action)
             case Proxy413():
                 await self.drain()
                 await self._proxy_page(413, b"413 Request Entity Too Large")
             case Early413():
                 await self.drain(action.after_bytes)
                 await self._early_413(action)
-            case Html200(processed=False):
-                await self.drain()
-                await self.page_200()
             case Redirect():
                 await self.drain()
                 await self.answer(Response(None, action.status, {"location": action.location}))
-            case Hang(processed=False):
-                await self.drain()
-                await self.hang(action.seconds)
             case DropBefore():
                 await self.drain(action.after_bytes)
                 await self.drop()
@@ -347,18 +342,26 @@ class Call:
                 return False
         return True
 
-    async def page_200(self) -> None:
-        """Send a page that is not from the API at all."""
-        await self._proxy_page(200, b"Welcome to the guest network")
+    async def hide(self, action: Unanswered) -> None:
+        """Carry out a fault that hides from the client whether the call was processed."""
+        match action:
+            case Error():
+                await self._error(action)
+            case Html200():
+                await self._proxy_page(200, b"Welcome to the guest network")
+            case Hang():
+                await self._hang(action.seconds)
+            case _:
+                await self.drop()
 
-    async def hang(self, seconds: float) -> None:
+    async def _hang(self, seconds: float) -> None:
         """Send nothing, then drop; ends early if the client disconnects."""
         try:
             await asyncio.wait_for(self._gone(), seconds)
         except TimeoutError:
             await self.drop()
 
-    async def error(self, action: Error) -> None:
+    async def _error(self, action: Error) -> None:
         """Send the error of the plan."""
         headers: dict[str, str] = {}
         if action.retry_after is not None:

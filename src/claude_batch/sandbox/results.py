@@ -81,7 +81,7 @@ def _passed(batch: Batch, position: int, files: Files) -> Request:
     raw = batch.entries[position].params
     request = passed_params(raw)
     if FILE_MARK in bytes(raw):
-        files.put_into(request, batch.workspace, batch.context, processed=True)
+        files.put_into(request, batch.context, processed=True)
     return request
 
 

@@ -34,7 +34,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .admin import TOKEN_HEADER, admin_routes
 from .api_errors import ApiError, as_api_error, error_body
-from .fault_plan import Delay, DropAfter, Error, Hang, Html200, Unanswered
+from .fault_plan import Delay, DropAfter, Unanswered
 from .http_calls import TRANSPORT, Call, json_response
 from .sandbox_settings import SandboxSettings
 from .service import BATCH_ROUTES, FileCalls, Sandbox, key_of
@@ -90,27 +90,20 @@ class Endpoint:
                 call.action = None
             await call.refuse(error)
             return
-        match action:
-            case DropAfter():
-                await call.drop()
-            case Hang():
-                await call.hang(action.seconds)
-            case Html200():
-                await call.page_200()
-            case Error():
-                await call.error(action)
-            case _:
-                await call.answer(response)
+        if isinstance(action, Unanswered):
+            await call.hide(action)
+        else:
+            await call.answer(response)
 
     async def _process(self, call: Call) -> Response:
         """Process a call; raises `ApiError`, and `ConnectionError` if the client disconnects."""
         sandbox = self.sandbox
         try:
             await sandbox.batches.settle()
-            call.workspace = sandbox.authenticate(call.http)
-            sandbox.context(call)  # each call names a version, also one without a body
+            workspace = call.workspace = sandbox.authenticate(call.http)
+            call.context = sandbox.context(call, workspace)
             if self.route in BATCH_ROUTES:
-                call.limit_headers = sandbox.batch_limits(call.workspace)
+                call.limit_headers = sandbox.batch_limits(workspace)
             return await self.handler(call)
         except (ApiError, ConnectionError):
             raise

@@ -115,8 +115,8 @@ class Sandbox:
         meter.count(now)
         return meter.headers(now)
 
-    def context(self, call: Call) -> CallContext:
-        """Return version and betas of the call; raises `ApiError` (400)."""
+    def context(self, call: Call, workspace: str) -> CallContext:
+        """Return the context of a call; raises `ApiError` (400) if it names no known version."""
         headers = call.http.headers
         version = headers.get("anthropic-version")
         if version is None:
@@ -127,6 +127,7 @@ class Sandbox:
             )
         betas = ",".join(headers.getlist("anthropic-beta")).split(",")
         return CallContext(
+            workspace=workspace,
             batch=call.route == "create",
             version=version,
             betas=frozenset(each.strip() for each in betas if each.strip()),
@@ -136,18 +137,17 @@ class Sandbox:
 
     async def create(self, call: Call) -> Response:
         """`POST /v1/messages/batches`."""
-        context = self.context(call)
         body = await call.body(self.settings.max_body_bytes)
         entries = check_create(body, max_requests=self.settings.max_requests)
         listed_after = call.action.listed_after if isinstance(call.action, Unanswered) else 0.0
-        batch = self.batches.create(entries, body, _workspace(call), context, listed_after)
+        batch = self.batches.create(entries, body, call.context, listed_after)
         return json_response(self.batches.as_json(batch, call.base_url))
 
     async def list(self, call: Call) -> Response:
         """`GET /v1/messages/batches`."""
         query = call.http.query_params
         after_id, before_id = query.get("after_id"), query.get("before_id")
-        shown, more = self.batches.page(_workspace(call), _limit(call), after_id, before_id)
+        shown, more = self.batches.page(call.context.workspace, _limit(call), after_id, before_id)
         return json_response(
             {
                 "data": [self.batches.as_json(batch, call.base_url) for batch in shown],
@@ -192,27 +192,26 @@ class Sandbox:
 
     def _batch(self, call: Call, *, ended: bool = False) -> Batch:
         batch_id = unquote(call.http.path_params["batch_id"])
-        return self.batches.find(batch_id, _workspace(call), ended=ended)
+        return self.batches.find(batch_id, call.context.workspace, ended=ended)
 
     # Live messages
 
     async def messages(self, call: Call) -> Response:
         """`POST /v1/messages`, plain or streamed."""
-        context = self.context(call)
+        context = call.context
         raw = await call.body(min(self.settings.max_body_bytes, MAX_MESSAGE_BYTES))
-        workspace = _workspace(call)
-        meter = self.plan.meter(workspace, self.clock.now())
+        meter = self.plan.meter(context.workspace, self.clock.now())
         if meter is not None:
             meter.admit(self.clock.now(), len(raw) / 4)
         await asyncio.sleep(self.settings.live_latency)
-        ending = self.endings.decide(raw, None, context, workspace, call.now)
+        ending = self.endings.decide(raw, None, context, call.now)
         message_id = f"msg_live_{call.request_id[4:]}"
         if ending.error is not None:
             self._bill(message_id, raw, ending, None)
             raise ending.error
         request = check_params(raw, context)
         if FILE_MARK in raw:
-            self.files.put_into(request, workspace, context, processed=True)
+            self.files.put_into(request, context, processed=True)
         given, usage = answer_and_usage(request, ending, self.settings.seed)
         message = message_json(message_id, request, given, usage, "standard")
         self._bill(message_id, raw, ending, message["usage"])
@@ -234,9 +233,8 @@ class Sandbox:
 
     async def count_tokens(self, call: Call) -> Response:
         """`POST /v1/messages/count_tokens`."""
-        context = self.context(call)
         raw = await call.body(min(self.settings.max_body_bytes, MAX_MESSAGE_BYTES))
-        request = check_params(raw, context, counting=True)
+        request = check_params(raw, call.context, counting=True)
         return json_response({"input_tokens": request.input_tokens})
 
     async def models(self, call: Call) -> Response:
@@ -279,11 +277,6 @@ def _model_json(model: Model) -> dict[str, Any]:
     }
 
 
-def _workspace(call: Call) -> str:
-    assert call.workspace is not None, "handlers run after authentication"
-    return call.workspace
-
-
 def _limit(call: Call) -> int:
     """Return how many entries a list asks for; raises `ApiError` (400)."""
     limit = _whole(call.http.query_params.get("limit", "20"))
@@ -311,20 +304,20 @@ class FileCalls:
 
     async def upload(self, call: Call) -> Response:
         """`POST /v1/files`, one file in a form."""
-        need_beta(self._sandbox.context(call), "anthropic-beta")
+        need_beta(call.context, "anthropic-beta")
         body = await call.body(MAX_FILE_BYTES + 10_000)
         filename, mime_type, data = _file_of(body, call.http.headers.get("content-type", ""))
         if not data:
             raise ApiError("invalid_request_error", "file: File is empty")
         now = self._sandbox.clock.timestamp()
-        stored = self._sandbox.files.add(_workspace(call), filename, mime_type, data, now)
+        stored = self._sandbox.files.add(call.context.workspace, filename, mime_type, data, now)
         return json_response(stored.as_json())
 
     async def list(self, call: Call) -> Response:
         """`GET /v1/files`, files by id or a page of all."""
-        need_beta(self._sandbox.context(call), "anthropic-beta")
+        need_beta(call.context, "anthropic-beta")
         query = call.http.query_params
-        known = self._sandbox.files.of(_workspace(call))
+        known = self._sandbox.files.of(call.context.workspace)
         if asked := [*query.getlist("ids"), *query.getlist("ids[]")]:
             if len(set(asked)) > 100:
                 raise ApiError("invalid_request_error", "ids: at most 100 ids")
@@ -358,9 +351,9 @@ class FileCalls:
         return json_response({"id": stored.id, "type": "file_deleted"})
 
     def _found(self, call: Call) -> StoredFile:
-        need_beta(self._sandbox.context(call), "anthropic-beta")
+        need_beta(call.context, "anthropic-beta")
         file_id = unquote(call.http.path_params["file_id"])
-        return self._sandbox.files.find(file_id, _workspace(call))
+        return self._sandbox.files.find(file_id, call.context.workspace)
 
 
 def _page(shown: list[StoredFile], more: str | None) -> Response:

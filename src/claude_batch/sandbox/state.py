@@ -113,9 +113,7 @@ class Files:
         stored = reversed(self._all.values())
         return [each for each in stored if each.workspace == workspace and not each.deleted]
 
-    def put_into(
-        self, request: Request, workspace: str, context: CallContext, *, processed: bool = False
-    ) -> None:
+    def put_into(self, request: Request, context: CallContext, *, processed: bool = False) -> None:
         """Replace file sources by the files' content; raises `ApiError`.
 
         ``processed``: the request was valid before, so a file that was deleted since is no error.
@@ -129,7 +127,7 @@ class Files:
             known = self._all.get(file_id) if processed else None
             if known is None:
                 need_beta(context, where)
-                known = self.find(file_id, workspace)
+                known = self.find(file_id, context.workspace)
                 _check_kind(block_type, known, where)
             return _source(known)
 
@@ -221,9 +219,7 @@ class Endings:
             or FILE_MARK in body
         )
 
-    def decide(
-        self, raw: bytes, custom_id: str | None, context: CallContext, workspace: str, now: float
-    ) -> Ending:
+    def decide(self, raw: bytes, custom_id: str | None, context: CallContext, now: float) -> Ending:
         """Return the ending of one request. Counts as processing."""
         try:
             wanted = self._requested(raw, custom_id)
@@ -232,7 +228,7 @@ class Endings:
                 return wanted
             request = check_params(raw, context)
             if FILE_MARK in raw:
-                self.files.put_into(request, workspace, context)
+                self.files.put_into(request, context)
             made = wanted.answer
             if made is None and self.responder is not None:
                 made = respond(self.responder, raw, request.params)
@@ -240,7 +236,8 @@ class Endings:
                 made = turn(raw, request, self.seed, uses_tools=self.uses_tools)
             cache = NO_CACHE
             if CACHE_MARK in raw:
-                cache = self.cache.use(workspace, decoded(msgspec.json.decode, raw), now)
+                params = decoded(msgspec.json.decode, raw)
+                cache = self.cache.use(context.workspace, params, now)
         except ApiError as error:
             return Ending("errored", error=error)
         if made is None and cache is NO_CACHE:
@@ -305,7 +302,6 @@ _EXAMPLE = (
     b'{"requests":[{"custom_id":"my-custom-id-1","params":{"model":"claude-haiku-4-5",'
     b'"max_tokens":1024,"messages":[{"role":"user","content":"Hello, world"}]}}]}'
 )
-_EXAMPLE_CONTEXT = CallContext(batch=True, version=VERSIONS[-1], betas=frozenset())
 
 
 LAST_TIME = 221_845_392_000.0
@@ -351,7 +347,6 @@ class Batch:
 
     id: str
     ordinal: int
-    workspace: str
     context: CallContext
     entries: list[Entry]
     looked_at: bool
@@ -437,7 +432,6 @@ class Batches:
         self,
         entries: list[Entry],
         body: bytes,
-        workspace: str,
         context: CallContext,
         listed_after: float = 0.0,
     ) -> Batch:
@@ -445,7 +439,7 @@ class Batches:
         queued = sum(
             len(batch.entries)
             for batch in self._unfinished.values()
-            if batch.workspace == workspace
+            if batch.context.workspace == context.workspace
         )
         if queued + len(entries) > self.settings.queue_limit:
             raise ApiError(
@@ -454,7 +448,7 @@ class Batches:
                 f"requests: {queued} are queued.",
             )
         batch_id = f"msgbatch_{uuid.uuid4().hex[:24]}"
-        batch = self._new(batch_id, entries, body, workspace, context)
+        batch = self._new(batch_id, entries, body, context)
         batch.listed_at += max(listed_after, self.settings.listed_after)
         self._all.append(batch)
         self._by_id[batch.id] = batch
@@ -462,21 +456,13 @@ class Batches:
         self._ends_at(batch, batch.due)
         return batch
 
-    def _new(
-        self,
-        batch_id: str,
-        entries: list[Entry],
-        body: bytes,
-        workspace: str,
-        context: CallContext,
-    ) -> Batch:
+    def _new(self, batch_id: str, entries: list[Entry], body: bytes, context: CallContext) -> Batch:
         now = self.clock.now()
         natural_end = now + self.settings.latency
         expires_at = now + self.settings.expires_after
         return Batch(
             id=batch_id,
             ordinal=len(self._all),
-            workspace=workspace,
             context=context,
             entries=entries,
             looked_at=self.endings.looks_at(body),
@@ -492,7 +478,10 @@ class Batches:
     def _example(self, batch_id: str, workspace: str, *, ended: bool) -> Batch:
         """Return a batch for an id that does not exist; it is not stored."""
         entries = check_create(_EXAMPLE, max_requests=1)
-        batch = self._new(batch_id, entries, _EXAMPLE, workspace, _EXAMPLE_CONTEXT)
+        context = CallContext(
+            workspace=workspace, batch=True, version=VERSIONS[-1], betas=frozenset()
+        )
+        batch = self._new(batch_id, entries, _EXAMPLE, context)
         if ended:
             batch.ended_at, batch.processed = batch.created_at, 1
             batch.counts["succeeded"] = 1
@@ -508,7 +497,7 @@ class Batches:
         With the setting `any_id`, an unknown id returns an example; ``ended`` says in which state.
         """
         batch = self._by_id.get(batch_id)
-        if batch is None or batch.deleted or batch.workspace != workspace:
+        if batch is None or batch.deleted or batch.context.workspace != workspace:
             if self.settings.any_id:
                 return self._example(batch_id, workspace, ended=ended)
             raise ApiError("not_found_error", f"Message Batch {batch_id} not found.")
@@ -545,7 +534,7 @@ class Batches:
         self, workspace: str, limit: int, after_id: str | None, before_id: str | None
     ) -> tuple[list[Batch], bool]:
         """Return the batches next to a cursor, newest first, and whether more follow them."""
-        newest = [batch for batch in reversed(self._all) if batch.workspace == workspace]
+        newest = [each for each in reversed(self._all) if each.context.workspace == workspace]
         now = self.clock.now()
         start = self._position(newest, after_id, "after_id") + 1 if after_id else 0
         stop = self._position(newest, before_id, "before_id") if before_id else len(newest)
@@ -609,7 +598,7 @@ class Batches:
             try:
                 if batch.looked_at or self.endings.plan.about_requests:
                     ending = self.endings.decide(
-                        bytes(entry.params), entry.custom_id, context, batch.workspace, batch.due
+                        bytes(entry.params), entry.custom_id, context, batch.due
                     )
                     if ending is not SUCCEEDED:
                         endings[position] = ending

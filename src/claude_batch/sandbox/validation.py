@@ -151,8 +151,9 @@ class Params(CountedParams, gc=False, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
-    """Context for validating params: the headers of the call that brought them."""
+    """What the headers of a call say of its caller, and whether it brings a batch."""
 
+    workspace: str
     batch: bool
     version: str
     betas: frozenset[str]

@@ -14,6 +14,9 @@ from typing import Any, Final, Self
 
 import uvicorn
 
+GRACE: Final = 3
+"""Seconds that calls have to end after a signal."""
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -67,6 +70,7 @@ class LocalServer(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            timeout_graceful_shutdown=GRACE,
             **more,
         )
         super().__init__(config)

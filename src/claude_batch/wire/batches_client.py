@@ -31,11 +31,10 @@ from claude_batch.wire.connection import (
     CONNECT_SECONDS,
     MOST_BODY_BYTES,
     Connection,
-    CredentialFault,
     Unreachable,
 )
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.error_table import ApiFault, fault_of_response
+from claude_batch.wire.error_table import ApiFault
 from claude_batch.wire.inbound import (
     Count,
     RemoteId,
@@ -299,29 +298,34 @@ class BatchesClient:
         ``body`` must yield exactly ``length`` bytes. An exception that ``body`` raises stops the
         upload and is raised again.
         """
-        guarded = _GuardedBody(body)
+        failures: list[Exception] = []
+
+        async def guarded(deadline: asyncio.Timeout) -> AsyncIterator[bytes]:
+            try:
+                async for chunk in body:
+                    yield chunk
+            except Exception as error:
+                failures.append(error)
+                raise
+            deadline.reschedule(asyncio.get_running_loop().time() + self._answer_seconds)
+
         try:
             async with asyncio.timeout(None) as deadline:
-                guarded.on_sent = lambda: deadline.reschedule(
-                    asyncio.get_running_loop().time() + self._answer_seconds
-                )
                 response = await self._connection.send(
                     "POST",
                     _BATCHES,
-                    content=aiter(guarded),
+                    content=guarded(deadline),
                     headers={**headers.as_headers(), "content-length": str(length)},
                 )
         except Unreachable as error:
-            if guarded.failure is not None:
-                raise guarded.failure from error
+            if failures:
+                raise failures[0] from error
             return CreateAnswer(reason=error.reason, never_connected=error.never_connected)
-        except CredentialFault as error:
-            return CreateAnswer(reason=str(error), never_connected=True)
         except TimeoutError:
             return CreateAnswer(reason=f"no complete answer within {self._answer_seconds:g} s")
         self._note(response.headers)
         if not response.is_success:
-            return CreateAnswer(fault=self._fault(response))
+            return CreateAnswer(fault=self._connection.fault_of(response))
         try:
             return CreateAnswer(batch=_decode(response.content, RemoteBatch))
         except _UNDECODABLE:
@@ -449,12 +453,10 @@ class BatchesClient:
                 response = await self._connection.send(
                     method, path, timeout=self._read_timeout, **sent
                 )
-        except CredentialFault as error:
-            raise Unreachable(str(error)) from None
         except TimeoutError:
             raise Unreachable(f"no complete answer within {seconds:g} s") from None
         if not response.is_success:
-            fault = self._fault(response)
+            fault = self._connection.fault_of(response)
             if fault.from_api:  # a proxy has a clock of its own
                 self._note(response.headers)
             raise ApiError(fault)
@@ -485,11 +487,6 @@ class BatchesClient:
             self.clock_offset = now - local
             self._ahead = local - time.monotonic()
             self.steady_since = min(self.steady_since, now)
-
-    def _fault(self, response: httpx2.Response) -> ApiFault:
-        return fault_of_response(
-            response.status_code, response.headers, response.content, self._redaction
-        )
 
     async def _whole_lines(self, response: httpx2.Response) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
@@ -549,25 +546,6 @@ def _path(parent: str, name: str) -> str:
         return f"{parent}/{check_id(name)}"
     except ValueError as error:
         raise Unreachable(str(error)) from None
-
-
-class _GuardedBody:
-    """Body that keeps its own exception, because the SDK wraps every exception."""
-
-    def __init__(self, body: AsyncIterator[bytes]) -> None:
-        self._body = body
-        self.failure: Exception | None = None
-        self.on_sent: Callable[[], None] | None = None
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in self._body:
-                yield chunk
-        except Exception as error:
-            self.failure = error
-            raise
-        if self.on_sent is not None:
-            self.on_sent()
 
 
 def _passes(most_asked: float, error: BaseException) -> bool:

@@ -27,6 +27,7 @@ import httpx2
 
 from claude_batch._version import __version__
 from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.wire.error_table import ApiFault, fault_of_response
 from claude_batch.wire.inbound import Redaction, without_userinfo
 from claude_batch.wire.limits import API_VERSION
 
@@ -76,8 +77,21 @@ _NEVER_CONNECTED: Final = (
 _warned: set[str] = set()
 
 
-class CredentialFault(Exception):
+class Unreachable(Exception):
+    """A call got no whole answer, or one that is not the API's; the message is the reason."""
+
+    def __init__(self, reason: str, *, never_connected: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.never_connected = never_connected
+        """Whether not even a connection was made."""
+
+
+class CredentialFault(Unreachable):
     """The credential cannot be read, or is invalid; the message never contains it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, never_connected=True)
 
 
 def check_key(key: object) -> None:
@@ -92,16 +106,6 @@ def check_key(key: object) -> None:
             "the API key contains characters that no key has, such as a space, a line break or a "
             "typographic quote; set it again"
         )
-
-
-class Unreachable(Exception):
-    """A call got no whole answer, or one that is not the API's; the message is the reason."""
-
-    def __init__(self, reason: str, *, never_connected: bool = False) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.never_connected = never_connected
-        """Whether not even a connection was made."""
 
 
 class ResponseTooLarge(httpx2.TransportError):
@@ -214,6 +218,12 @@ class Connection:
     def redaction(self) -> Redaction:
         """Replaces the credential in what was received."""
         return self._redaction
+
+    def fault_of(self, response: httpx2.Response) -> ApiFault:
+        """Return the fault of an unsuccessful response."""
+        return fault_of_response(
+            response.status_code, response.headers, response.content, self._redaction
+        )
 
     async def send(
         self,

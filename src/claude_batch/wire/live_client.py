@@ -28,7 +28,7 @@ from claude_batch.wire.connection import (
     Unreachable,
 )
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.error_table import ApiFault, SendVerdict, fault_of_response
+from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.inbound import header_word
 from claude_batch.wire.messages import (
     DecodedMessage,
@@ -304,15 +304,15 @@ class LiveClient:
                     headers={**headers.as_headers(), "content-length": str(len(params))},
                     timeout=httpx2.Timeout(timeout, connect=CONNECT_SECONDS),
                 )
+        except CredentialFault as error:
+            self.unused(turn, model)
+            return LiveAnswer(reason=error.reason, never_left=True, no_credential=True)
         except Unreachable as error:
             if withheld:
                 self.unused(turn, model)
                 return LiveAnswer(reason="the call was not sent in time", never_left=True)
             pace.failed()
             return LiveAnswer(reason=error.reason, never_left=error.never_connected)
-        except CredentialFault as error:
-            self.unused(turn, model)
-            return LiveAnswer(reason=str(error), never_left=True, no_credential=True)
         except TimeoutError:
             pace.failed()
             return LiveAnswer(reason=f"the answer took longer than {timeout:g} s")
@@ -321,14 +321,14 @@ class LiveClient:
             raise
         if not response.is_success:
             return await self._refused(pace, turn, response)
+        status, request_id = response.status_code, header_word(response.headers, "request-id")
+        raw = self._redaction.answer(response.content)
         try:
             message = decode_message(response.content)
         except UnreadableLine as error:
             pace.failed()
-            status, request_id = response.status_code, header_word(response.headers, "request-id")
             malformed = read_malformed(response.content, self._redaction.text(str(error)))
             if malformed is not None:
-                raw = self._redaction.answer(response.content)
                 return LiveAnswer(
                     malformed=malformed, raw=raw, status=status, request_id=request_id
                 )
@@ -351,16 +351,10 @@ class LiveClient:
         )
         if turn.counted is not None:
             self.log.correct(turn.counted, given, usage.output_tokens)
-        raw = self._redaction.answer(response.content)
-        request_id = header_word(response.headers, "request-id")
-        return LiveAnswer(
-            message=message, raw=raw, status=response.status_code, request_id=request_id
-        )
+        return LiveAnswer(message=message, raw=raw, status=status, request_id=request_id)
 
     async def _refused(self, pace: Pace, turn: Turn, response: httpx2.Response) -> LiveAnswer:
-        fault = fault_of_response(
-            response.status_code, response.headers, response.content, self._redaction
-        )
+        fault = self._connection.fault_of(response)
         now, left = time.monotonic(), 0.0
         if fault.is_refusal:
             begun = pace.refused(now, turn, response.headers, fault.retry_after)

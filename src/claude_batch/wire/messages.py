@@ -116,8 +116,8 @@ class ResultLine(msgspec.Struct, frozen=True, gc=False):
     custom_id: str
     outcome: Outcome
     disposition: Disposition
-    usage: Usage | None
-    error: LineError | None
+    usage: Usage | None = None
+    error: LineError | None = None
     model: str | None = None
     """The model that answered, or `None` without an answer."""
     fault: str = ""
@@ -386,10 +386,8 @@ def decode_line(line: bytes) -> ResultLine:
                 raise ValueError("a succeeded line without a message")
             _check_blocks(message.content)
             usage = message.usage.public()
-            disposition = disposition_of(message.stop_reason)
-            return ResultLine(
-                decoded.custom_id, "succeeded", disposition, usage, None, message.model
-            )
+            asks = disposition_of(message.stop_reason)
+            return ResultLine(decoded.custom_id, "succeeded", asks, usage, model=message.model)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return _malformed(line, error)
     if result.type == "errored":
@@ -404,12 +402,12 @@ def decode_line(line: bytes) -> ResultLine:
 
 def _errored(custom_id: str, fault: LineError) -> ResultLine:
     disposition = classify_line(fault.type, fault.message, fault.details)
-    return ResultLine(custom_id, "errored", disposition, None, fault)
+    return ResultLine(custom_id, "errored", disposition, error=fault)
 
 
 def _not_run(custom_id: str, outcome: Literal["canceled", "expired"]) -> ResultLine:
     disposition = Disposition.RETRY if outcome == "expired" else Disposition.FINAL
-    return ResultLine(custom_id, outcome, disposition, None, None)
+    return ResultLine(custom_id, outcome, disposition)
 
 
 def _readable_error(error: object) -> LineError:
@@ -490,15 +488,8 @@ def _malformed(line: bytes, error: Exception) -> ResultLine:
         # It may be one that is billed, so it is neither retried nor fetched again.
         asks, why = Disposition.UNDOCUMENTED, f"a result of the type {_valid(kind)[:64]!r}"
     message = mapping_or_none(result.get("message")) or {}
-    return ResultLine(
-        custom_id,
-        "succeeded",
-        asks,
-        _usage_of(message),
-        None,
-        _model_of(message),
-        why,
-    )
+    usage, model = _usage_of(message), _model_of(message)
+    return ResultLine(custom_id, "succeeded", asks, usage, model=model, fault=why)
 
 
 def _lenient(data: bytes) -> Mapping[str, Any] | None:
@@ -562,7 +553,7 @@ def _too_deep(line: bytes, why: str) -> ResultLine:
     found = _ids.findall(line)
     if len(found) != 1 or _successes.search(line) is None:
         raise UnreadableLine(why)
-    return ResultLine(found[0].decode(), "succeeded", Disposition.MALFORMED, None, None, None, why)
+    return ResultLine(found[0].decode(), "succeeded", Disposition.MALFORMED, fault=why)
 
 
 def problem_of_line(line: bytes) -> tuple[str, bool]:
