@@ -41,6 +41,7 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger import charges as charge_rows
 from claude_batch.ledger.charges import DAY, UNBOUNDED
+from claude_batch.ledger.collected_batches import Complete
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.portable_sql import meta_number, put_meta
@@ -333,14 +334,8 @@ def _(context: Context, how: str) -> None:
         stored = stored_results.stored_counts(tx, context.batch)
         if "anew" in how:
             tx.execute(update(requests).where(requests.c.seq == 3).values(reserve=None))
-        collected_batches.finish_collection(
-            tx,
-            context.batch,
-            stored,
-            missing_may_be_billed=may_be_billed,
-            now=2.0,
-            contradicted="hides" in how,
-        )
+        complete = Complete(context.batch, stored, may_be_billed, "hides" in how)
+        collected_batches.finish_collections(tx, [complete], now=2.0)
         if "turn" in how:
             turn = NextTurn(1, 1, b"{}", rejected=False)
             assert conversations.next_turns(tx, [turn], due=3.0) == 1
@@ -365,7 +360,7 @@ def _(context: Context, cost: int) -> None:
     with context.store.write() as tx:
         stored_results.add_results(tx, [NewResult(*line)])
         unknown_batches.fill(tx, context.batch, contradicted=False)
-        collected_batches.settle_again(tx, context.batch, lost=False, contradicted=False)
+        charge_rows.settle(tx, context.batch, lost=False, contradicted=False, left=True)
 
 
 @then("a budget that comes now has {spent:d} spent and the most of {count:d} requests in doubt")

@@ -257,33 +257,41 @@ def reserve(tx: Connection, batch_id: int) -> None:
     _insert(tx, sums.subquery())
     if has_ended:
         # Results may be stored, even by a fetch that broke off. The cost of these is known.
-        settle(tx, batch_id, lost=True, contradicted=True, left=True, unfinished=True)
+        settle_stored(tx, batch_id)
 
 
 def settle(
-    tx: Connection,
-    batch_id: int,
-    *,
-    lost: bool,
-    contradicted: bool,
-    left: bool = False,
-    unfinished: bool = False,
+    tx: Connection, batch_id: int, *, lost: bool, contradicted: bool, left: bool = False
 ) -> None:
     """Settle a batch: its answers' cost becomes spent, and what may have been billed is in doubt.
 
     ``lost``: a request without a result line may have been billed. ``contradicted``: a request
-    whose line reports a failure may have been billed too. ``unfinished``: more results may come, so
-    these two stay reserved.
+    whose line reports a failure may have been billed too.
 
     Call this before the requests leave the batch, or pass ``left`` to include requests that left it
     with a result. Runs without a row are left out.
     """
     mine = _everybody(batch_id) if left else _members(batch_id)
-    _settle(tx, batch_id, mine, lost=lost, contradicted=contradicted, unfinished=unfinished)
+    _settle(tx, batch_id, mine, lost=lost, contradicted=contradicted)
+
+
+def settle_stored(tx: Connection, batch_id: int) -> None:
+    """Settle what the stored results of a batch have cost, of which more may come.
+
+    What may have been billed stays reserved.
+    """
+    mine = _everybody(batch_id)
+    _settle(tx, batch_id, mine, lost=True, contradicted=True, unfinished=True)
 
 
 def _settle(
-    tx: Connection, batch_id: int, mine: Any, *, lost: bool, contradicted: bool, unfinished: bool
+    tx: Connection,
+    batch_id: int,
+    mine: Any,
+    *,
+    lost: bool,
+    contradicted: bool,
+    unfinished: bool = False,
 ) -> None:
     charged = select(charges.c.run_id, charges.c.reserved, charges.c.doubt)
     before = {row.run_id: row for row in tx.execute(charged.where(_recomputable(batch_id)))}
@@ -500,7 +508,7 @@ def _count_collected(tx: Connection, batch_id: int) -> None:
     contradicted = is_contradicted(tx, batch_id)
     # A conversation leaves the batch that answered one of its turns.
     answers = _answered(batch_id)
-    _settle(tx, batch_id, answers, lost=False, contradicted=contradicted, unfinished=False)
+    _settle(tx, batch_id, answers, lost=False, contradicted=contradicted)
     # Lost requests may have been billed, even if the user ordered them to be sent again.
     former, no_result = former_of(batch_id), has_no_result(batch_id)
     is_lost = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)

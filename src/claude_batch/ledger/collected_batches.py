@@ -24,7 +24,7 @@ from sqlalchemy import (
 from claude_batch.core.outcome import Disposition, Next, Reason
 from claude_batch.core.states import AT_API, OPEN_AT_API, BatchState, RequestState
 from claude_batch.ledger import transitions
-from claude_batch.ledger.charges import charged_batches, settle
+from claude_batch.ledger.charges import charged_batches, settle, settle_stored
 from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.schema import (
     batches,
@@ -248,7 +248,7 @@ def give_slice(tx: Connection, batch_id: int, after: int, now: float) -> int | N
     A slice has `SLICE` results, in the order of the requests' row numbers, of which ``after`` is
     the last of the slice before, or 0. Returns the last of this one; None, and does nothing, if at
     most a slice is left. Call it in transactions of their own until then, so that other writers
-    need not wait for a whole batch, and finish the batch with `finish_collection`.
+    need not wait for a whole batch, and finish the batch with `finish_collections`.
     """
     mine = and_(results.c.batch_id == batch_id, results.c.request_seq > after)
     end = select(results.c.request_seq).where(mine, results.c.sending > REUSED)
@@ -273,16 +273,6 @@ def _give(tx: Connection, which: Any, batch_id: int) -> int:
     sendings = transitions.sent_with(batch_id)
     with joining_many(tx):
         return transitions.conclude(tx, which, sendings=sendings).total()
-
-
-def settle_stored(tx: Connection, batch_id: int) -> None:
-    """Settle what the stored results of a batch have cost, of which more may come."""
-    settle(tx, batch_id, lost=True, contradicted=True, left=True, unfinished=True)
-
-
-def settle_again(tx: Connection, batch_id: int, *, lost: bool, contradicted: bool) -> None:
-    """Recompute the cost of a collected batch after more of its results were stored."""
-    settle(tx, batch_id, lost=lost, contradicted=contradicted, left=True)
 
 
 def fetch_soon(tx: Connection, batch_id: int, now: float) -> None:
@@ -357,20 +347,6 @@ class Complete(NamedTuple):
     """Whether some line hides a success.
 
     A failure that would be retried may then have been billed, so it becomes ``lost``."""
-
-
-def finish_collection(
-    tx: Connection,
-    batch_id: int,
-    stored: Stored,
-    *,
-    missing_may_be_billed: bool,
-    now: float,
-    contradicted: bool = False,
-) -> Collected:
-    """Move every request of a batch to its final state, or queue it again; see `Complete`."""
-    one = Complete(batch_id, stored, missing_may_be_billed, contradicted)
-    return finish_collections(tx, [one], now)[batch_id]
 
 
 def finish_collections(
@@ -488,7 +464,7 @@ def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> Collec
 
     Its open requests become lost, because they may have been billed.
     """
-    stored = stored_counts(tx, batch_id)
-    collected = finish_collection(tx, batch_id, stored, missing_may_be_billed=True, now=now)
+    complete = Complete(batch_id, stored_counts(tx, batch_id), missing_may_be_billed=True)
+    collected = finish_collections(tx, [complete], now)
     tx.execute(update(batches).where(batches.c.id == batch_id).values(note=note))
-    return collected
+    return collected[batch_id]

@@ -27,6 +27,7 @@ from claude_batch.core.settings import LedgerSettings, naming_ledger, on_server
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
     batch_contents,
+    charges,
     collected_batches,
     conversations,
     live_calls,
@@ -692,7 +693,7 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
             # The driver judges this batch; its successes are certain, also those of earlier
             # sendings.
             collected_batches.give_successes(tx, batch_id)
-            collected_batches.settle_stored(tx, batch_id)
+            charges.settle_stored(tx, batch_id)
             collected_batches.fetch_soon(tx, batch_id, now)
             return
         stored = stored_results.stored_counts(tx, batch_id)
@@ -705,7 +706,7 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
         )
         unknown_batches.fill(tx, batch_id, contradicted=contradicted)
         lost = missing_may_be_billed(stored, counts, row.request_count)
-        collected_batches.settle_again(tx, batch_id, lost=lost, contradicted=contradicted)
+        charges.settle(tx, batch_id, lost=lost, contradicted=contradicted, left=True)
         warnings = warn_after(tx, batch_id, now)
     for words in warnings:
         _log.warning("%s", words, extra={"for_people": True})
