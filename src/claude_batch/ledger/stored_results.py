@@ -281,21 +281,14 @@ _COUNTS = (
 
 def stored_counts(tx: Connection, batch_id: int) -> Stored:
     """Return how many requests of a batch have a stored result, and how many have succeeded."""
-    total, *sums = tx.execute(
-        # A double's copy of an answer is not a result of the batch.
-        select(*_COUNTS).where(results.c.batch_id == batch_id, results.c.sending > REUSED)
-    ).one()
-    # Sums of no rows are NULL.
-    succeeded, doubtful, account = (value or 0 for value in sums)
-    return Stored(total, succeeded, doubtful, bool(account))
+    return stored_counts_of(tx, [batch_id])[batch_id]
 
 
 def stored_counts_of(tx: Connection, batch_ids: Sequence[int]) -> dict[int, Stored]:
     """Return `stored_counts` of each of these batches."""
-    if len(batch_ids) == 1:
-        return {batch_ids[0]: stored_counts(tx, batch_ids[0])}
     rows: Sequence[Any] = tx.execute(
         select(results.c.batch_id, *_COUNTS)
+        # A double's copy of an answer is not a result of the batch.
         .where(results.c.batch_id.in_(batch_ids), results.c.sending > REUSED)
         .group_by(results.c.batch_id)
     ).all()
