@@ -427,17 +427,14 @@ def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
         .limit(limit)
     )
     chosen = list(tx.scalars(mine))
-    if not chosen:
-        remove_run(tx, run_id)
-        return Removed(0, 0, False)
     size = _size(tx, chosen)
-    for table in OF_REQUESTS:
+    for table in OF_REQUESTS:  # some may hold another request's answer
         tx.execute(delete(table).where(table.c.request_seq.in_(chosen)))
-    removed = tx.execute(delete(requests).where(requests.c.seq.in_(chosen))).rowcount
-    if removed < limit:
-        remove_run(tx, run_id)
-        return Removed(removed, size, False)
-    return Removed(removed, size, True)
+    tx.execute(delete(requests).where(requests.c.seq.in_(chosen)))
+    more = len(chosen) == limit
+    if not more:
+        _remove_run(tx, run_id)
+    return Removed(len(chosen), size, more)
 
 
 def _size(tx: Connection, chosen: list[int]) -> int:
@@ -446,7 +443,7 @@ def _size(tx: Connection, chosen: list[int]) -> int:
     return int(tx.scalar(asked) or 0) + int(tx.scalar(answered) or 0)
 
 
-def remove_run(tx: Connection, run_id: str) -> None:
+def _remove_run(tx: Connection, run_id: str) -> None:
     """Remove a run that is not fully stored, and that has no requests any more."""
     gone = tx.execute(delete(runs).where(runs.c.id == run_id, runs.c.stored.is_(None))).rowcount
     if not gone:

@@ -26,10 +26,9 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.states import IN_FLIGHT
 from claude_batch.ledger import budgets
-from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output, remove_run, remove_some
+from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output, remove_some
 from claude_batch.ledger.portable_sql import among, insert_one, upsert
 from claude_batch.ledger.schema import (
-    OF_REQUESTS,
     batch_runs,
     batches,
     contexts,
@@ -457,14 +456,8 @@ def finish_storing(
 
 def drop_run(tx: Connection, run_id: str) -> None:
     """Remove a run that was never fully stored, and so never sent; any other run stays."""
-    stored = tx.scalar(select(runs.c.stored).where(runs.c.id == run_id))
-    if stored is not None:
-        return
-    mine = select(requests.c.seq).where(requests.c.run_id == run_id)
-    for table in OF_REQUESTS:  # some may hold another request's answer
-        tx.execute(delete(table).where(table.c.request_seq.in_(mine)))
-    tx.execute(delete(requests).where(requests.c.run_id == run_id))
-    remove_run(tx, run_id)
+    while remove_some(tx, run_id).more:
+        pass
 
 
 def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:
@@ -484,11 +477,3 @@ def claim_half_stored(tx: Connection, run_id: str, *, former: str, process: str)
     """
     incomplete = (*_of(run_id, former), runs.c.stored.is_(None))
     return tx.execute(update(runs).where(*incomplete).values(process=process)).rowcount > 0
-
-
-def remove_half_stored(tx: Connection, run_id: str) -> bool:
-    """Remove some requests of an incomplete run; return False once the run itself is removed.
-
-    This also continues the removal of a run, with answers, that a dead process had begun.
-    """
-    return remove_some(tx, run_id, limit=5000).more

@@ -7,7 +7,7 @@ import logging
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import enqueue, live_calls, submissions, workspaces
+from claude_batch.ledger import deliveries, enqueue, live_calls, submissions, workspaces
 from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 
@@ -131,8 +131,9 @@ def sweep(ledger: Ledger, own: str) -> None:
 
 
 def _remove(ledger: Ledger, run_id: str) -> None:
-    # In small transactions, so that the removal of a million rows blocks no other process.
+    # In small transactions, so that the removal of a million rows blocks no other process. It may
+    # continue what a dead process had begun: the removal of a finished run.
     more = True
     while more:
         with ledger.write() as tx:
-            more = enqueue.remove_half_stored(tx, run_id)
+            more = deliveries.remove_some(tx, run_id).more
