@@ -15,7 +15,6 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
-    null,
     or_,
     select,
     update,
@@ -131,53 +130,28 @@ def to_cancel(tx: Connection, workspace_id: int, now: float) -> list[Record]:
     return list(tx.execute(_TO_CANCEL, {"workspace": workspace_id, "now": now}))
 
 
-def checked(
-    tx: Connection,
-    batch_id: int,
-    *,
-    state: BatchState,
-    next_check: float,
-    not_found_since: float | None = None,
-    note: str | None = None,
-) -> None:
-    """Record the result of a check, and the time of the next one."""
-    tx.execute(
-        update(batches)
-        .where(batches.c.id == batch_id)
-        .values(state=state, next_check=next_check, not_found_since=not_found_since, note=note)
-    )
+class Check(NamedTuple):
+    """The result of a check of a batch that has not ended, as its row has it."""
+
+    batch_id: int
+    state: BatchState
+    next_check: float
+    not_found_since: float | None = None
+    note: str | None = None
 
 
-_NOTE_CHECK = (
-    update(batches)
-    .where(batches.c.id == bindparam("checked_id"))
-    .values(
-        state=bindparam("checked_state"),
-        next_check=bindparam("again"),
-        not_found_since=null(),
-        note=null(),
-    )
-)
+_OF_EACH = update(batches).where(batches.c.id == bindparam("batch_id"))
+"""Each execution adds the columns that its values name."""
 
 
-def note_checks(tx: Connection, checks: Sequence[tuple[int, BatchState, float]]) -> None:
-    """Record that batches have not ended: each one's id, state, and the time of its next check."""
+def note_checks(tx: Connection, checks: Sequence[Check]) -> None:
+    """Record the results of checks, and the times of the next ones."""
     if checks:
-        names = ("checked_id", "checked_state", "again")
-        tx.execute(_NOTE_CHECK, [dict(zip(names, check, strict=True)) for check in checks])
+        tx.execute(_OF_EACH, [check._asdict() for check in checks])
 
 
-_MARK_ENDED = (
-    update(batches)
-    .where(batches.c.id == bindparam("ended_id"))
-    .values(
-        state=BatchState.ENDED,
-        counts=bindparam("ended_counts"),
-        ended=bindparam("ended_at"),
-        next_check=null(),
-        note=null(),
-        not_found_since=null(),
-    )
+_MARK_ENDED = _OF_EACH.values(
+    state=BatchState.ENDED, next_check=None, note=None, not_found_since=None
 )
 
 
@@ -187,7 +161,7 @@ def mark_ended(tx: Connection, ends: Sequence[tuple[int, str | None, float]]) ->
     The counts are None if the API gave none that can be read.
     """
     if ends:
-        names = ("ended_id", "ended_counts", "ended_at")
+        names = ("batch_id", "counts", "ended")
         tx.execute(_MARK_ENDED, [dict(zip(names, end, strict=True)) for end in ends])
 
 

@@ -20,6 +20,7 @@ from claude_batch.ledger import (
     unknown_batches,
     workspaces,
 )
+from claude_batch.ledger.collected_batches import Check
 from claude_batch.ledger.store import Leader, Ledger, Record
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
@@ -445,15 +446,10 @@ class Polling(DriverPart):
     ) -> None:
         """Leave a batch in its state until its next check, with the reason as its note."""
         now = self._ledger.now()
+        wait = self._wait(row, now)
+        check = Check(row.id, BatchState(row.state), now + wait, not_found_since, note)
         with self._ledger.write(leader) as tx:
-            collected_batches.checked(
-                tx,
-                row.id,
-                state=BatchState(row.state),
-                next_check=now + self._wait(row, now),
-                not_found_since=not_found_since,
-                note=note,
-            )
+            collected_batches.note_checks(tx, [check])
 
     async def _whole_list(self, remote_id: str) -> Listing | None:
         """Return the list as far as it shows a batch, or to its end; `None` if it is unreadable."""
@@ -487,7 +483,7 @@ class Polling(DriverPart):
         now = self._ledger.now()
         reach(CrashPoint.AFTER_CHECK_BEFORE_RECORD)
         ended: list[BatchEnded] = []
-        going: list[tuple[int, BatchState, float]] = []
+        going: list[Check] = []
         for row, remote in answers:
             if remote.processing_status == "ended":
                 ended.append(self._end_of(row, remote, now))
@@ -495,7 +491,7 @@ class Polling(DriverPart):
             is_canceling = remote.processing_status == "canceling"
             state = BatchState.CANCELING if is_canceling else BatchState.IN_PROGRESS
             wait = row.poll_interval if is_canceling else self._wait(row, now)
-            going.append((row.id, state, now + wait))
+            going.append(Check(row.id, state, now + wait))
         with self._ledger.write(leader) as tx:
             collected_batches.note_checks(tx, going)
             ends = [
