@@ -435,12 +435,17 @@ def continue_copies(tx: Connection, which: Condition) -> int:
 _ANY_FORMER = select(former_members.c.request_seq).limit(1)
 
 
+def any_former(tx: Connection) -> bool:
+    """Return whether any request has ever left a batch undecided. Usually none has."""
+    return tx.scalar(_ANY_FORMER) is not None
+
+
 def _lose_in_doubt(tx: Connection, which: Condition, **values: Any) -> int:
     """End those of these requests as lost of which an earlier sending may have been billed.
 
     Every other end says that nothing was billed, so that a rerun would send them again.
     """
-    if tx.scalar(_ANY_FORMER) is None:
+    if not any_former(tx):
         return 0
     return lose(tx, and_(which, _in_doubt()), counts=False, **values)
 
@@ -560,21 +565,14 @@ def stands_at(seq: Any, sending: Any) -> Condition:
     )
 
 
-_END = (
-    update(requests)
-    .where(stands_at(bindparam("of_seq"), bindparam("of_sending")))
-    .values(state=bindparam("to"), finished=bindparam("at"))
-)
-
-
 def end_conversations(tx: Connection, ends: Sequence[tuple[int, int, RequestState]]) -> None:
     """End conversations with the answer that they stand at: request, sending, final state."""
     if ends:
         at = next_stamp(tx)
         tx.execute(
-            _END,
+            update(requests).where(stands_at(bindparam("of_seq"), bindparam("of_sending"))),
             [
-                {"of_seq": seq, "of_sending": sending, "to": state, "at": at}
+                {"of_seq": seq, "of_sending": sending, "state": state, "finished": at}
                 for seq, sending, state in ends
             ],
         )

@@ -49,16 +49,9 @@ from claude_batch.ledger.schema import (
     workspaces,
 )
 from claude_batch.ledger.store import Record
+from claude_batch.ledger.transitions import any_former
 
 # Late answers -------------------------------------------------------------------------------------
-
-
-_ANY_FORMER = select(former_members.c.request_seq).limit(1)
-
-
-def any_former(tx: Connection) -> bool:
-    """Return whether any request has ever left a batch undecided. Usually none has."""
-    return tx.scalar(_ANY_FORMER) is not None
 
 
 def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:

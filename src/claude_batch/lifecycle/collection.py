@@ -29,6 +29,7 @@ from claude_batch.ledger.backends.backend import FetchClaim
 from claude_batch.ledger.collected_batches import Complete, Gap
 from claude_batch.ledger.store import Deposed, Leader, Transaction
 from claude_batch.ledger.stored_results import Members, NewResult, Stored
+from claude_batch.ledger.transitions import any_former
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
@@ -423,7 +424,7 @@ class Collection(DriverPart):
                 if row.adopted == "assumed" or stored_results.has_foreign_lines(tx, row.id)
             }
             # Their answers may decide about requests of each other.
-            apart = unknown_batches.any_former(tx)
+            apart = any_former(tx)
         complete: list[tuple[Any, Complete]] = []
         for each in fetched:
             is_doubted = each.row.id in doubted
@@ -539,12 +540,12 @@ class Collection(DriverPart):
             del self._failures[row.id]
         with self._ledger.write(leader) as tx:
             # One question for all batches: usually no request has left one undecided.
-            any_former = unknown_batches.any_former(tx)
-            if any_former:
+            left_undecided = any_former(tx)
+            if left_undecided:
                 for row, _ in complete:
                     unknown_batches.take_earlier_answers(tx, row.id)
             done = collected_batches.finish_collections(tx, [each for _, each in complete], now)
-            if any_former:
+            if left_undecided:
                 for row, each in complete:
                     unknown_batches.give_answers(tx, row.id, contradicted=each.contradicted)
             for collected in done.values():
