@@ -376,24 +376,19 @@ _OF_PARAMS = and_(
     # A driver may have queued the next turn while this one was bounded.
     requests.c.size == bindparam("of_size"),
 )
-_PUT = (
-    update(requests)
-    .where(_OF_PARAMS, requests.c.reserve.is_(None))
-    .values(reserve=bindparam("of_reserve"))
-)
 
 
 def put_reserves(tx: Connection, reserves: Sequence[Reserve]) -> None:
     """Store the reservations of requests that have none yet and whose params are the same."""
-    _put(tx, _PUT, reserves)
+    _put(tx, requests.c.reserve.is_(None), reserves)
 
 
-def _put(tx: Connection, statement: Any, reserves: Sequence[Reserve]) -> None:
+def _put(tx: Connection, which: ColumnElement[bool], reserves: Sequence[Reserve]) -> None:
     if reserves:
         tx.execute(
-            statement,
+            update(requests).where(_OF_PARAMS, which),
             [
-                {"of_seq": each.seq, "of_size": each.size, "of_reserve": each.amount}
+                {"of_seq": each.seq, "of_size": each.size, "reserve": each.amount}
                 for each in reserves
             ],
         )
@@ -418,16 +413,9 @@ def waiting_calls(
     return _page(tx, _CALLS if anew else _NEW_CALLS, {"of": run_id, "after": after})
 
 
-_PUT_ANEW = (
-    update(requests)
-    .where(_OF_PARAMS, requests.c.state == RequestState.QUEUED)
-    .values(reserve=bindparam("of_reserve"))
-)
-
-
 def put_call_reserves(tx: Connection, reserves: Sequence[Reserve]) -> None:
     """Store reservations of waiting calls, replacing what they reserved for a batch."""
-    _put(tx, _PUT_ANEW, reserves)
+    _put(tx, requests.c.state == RequestState.QUEUED, reserves)
 
 
 # The prices of reservations -----------------------------------------------------------------------

@@ -275,20 +275,12 @@ def unpriced_answers(ledger: Ledger, run_id: str | None = None) -> Iterator[list
         values["seq"], values["sending"] = page[-1][:2]
 
 
-_PUT = (
-    update(results)
-    .where(
-        results.c.request_seq == bindparam("seq"),
-        results.c.sending == bindparam("sent"),
-        results.c.cost.is_(None),
-    )
-    .values(
-        model=bindparam("of_model"),
-        cost=bindparam("of_cost"),
-        live_cost=bindparam("of_live"),
-        uncached_cost=bindparam("of_uncached"),
-    )
+_PUT = update(results).where(
+    results.c.request_seq == bindparam("of_seq"),
+    results.c.sending == bindparam("of_sending"),
+    results.c.cost.is_(None),
 )
+"""Each execution adds the columns that its values name."""
 
 
 Priced = tuple[int, int, str | None, int, int, int]
@@ -297,7 +289,7 @@ Priced = tuple[int, int, str | None, int, int, int]
 
 def put_costs(tx: Connection, priced: Sequence[Priced]) -> None:
     """Store at least one price that was unknown when the answer was collected."""
-    names = ("seq", "sent", "of_model", "of_cost", "of_live", "of_uncached")
+    names = ("of_seq", "of_sending", "model", "cost", "live_cost", "uncached_cost")
     charges.price(tx, [(seq, sending, cost) for seq, sending, _, cost, _, _ in priced])
     tx.execute(_PUT, [dict(zip(names, row, strict=True)) for row in priced])
     for some in in_chunks({seq for seq, *_ in priced}):
