@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, and_, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select
 
 from claude_batch.core.states import FAILED, OPEN, BatchState, RequestState
 from claude_batch.ledger import run_deadlines, transitions
@@ -118,18 +118,13 @@ def retry_failed(
     if states is None:
         states = [each for each in FAILED if not was_cancelled or each != RequestState.CANCELED]
         if was_cancelled:
-            left = _count_canceled(tx, run_id)
-    said = exists().where(
-        OF_ANSWER,
-        results.c.error_type.in_(error_types),
-    )
+            canceled = requests.c.state == RequestState.CANCELED
+            left = count_rows(tx, requests, requests.c.run_id == run_id, canceled)
+    said = exists().where(OF_ANSWER, results.c.error_type.in_(error_types))
     failed = and_(
         requests.c.run_id == run_id,
         requests.c.state.in_(ON_ORDER),
-        or_(
-            requests.c.state.in_(states),
-            and_(requests.c.state == RequestState.ERRORED, said),
-        ),
+        or_(requests.c.state.in_(states), and_(requests.c.state == RequestState.ERRORED, said)),
     )
     _check_deadline(tx, run_id, failed, now)
     return Retried(*_ask_again(tx, run_id, failed, due=now), left)
@@ -172,20 +167,9 @@ _PASSING = ("retry", "account")
 """Dispositions of a line after which another attempt may succeed."""
 
 
-def _passes() -> Any:
-    """Return the condition for transient failures, on a request's joined result line."""
-    return or_(
-        requests.c.state.in_((RequestState.EXPIRED, RequestState.CANCELED)),
-        and_(requests.c.state == RequestState.ERRORED, results.c.disposition.in_(_PASSING)),
-    )
-
-
-def _failed_in_passing() -> Any:
+def _failed_in_passing() -> ColumnElement[bool]:
     """Return the condition for requests with a transient failure."""
-    line = exists().where(
-        OF_ANSWER,
-        results.c.disposition.in_(_PASSING),
-    )
+    line = exists().where(OF_ANSWER, results.c.disposition.in_(_PASSING)).correlate(requests)
     return and_(requests.c.state.in_(FAILED), or_(requests.c.state != RequestState.ERRORED, line))
 
 
@@ -252,14 +236,15 @@ def _failures(tx: Connection, run_id: str) -> tuple[dict[str, int], dict[str, in
     kind = case(
         (requests.c.state == RequestState.ERRORED, results.c.error_type), else_=requests.c.state
     )
+    passes = _failed_in_passing().label("passes")
     rows: Sequence[Any] = tx.execute(
-        _with_lines(select(kind.label("kind"), _passes().label("passes"), func.count()))
+        _with_lines(select(kind.label("kind"), passes, func.count()))
         .where(requests.c.run_id == run_id, requests.c.state.in_(FAILED))
         .group_by("kind", "passes")
         .order_by(func.count().desc(), "kind")
     ).all()
-    for name, passes, count in rows:
-        (passing if passes else final)[name or str(RequestState.ERRORED)] = count
+    for name, is_passing, count in rows:
+        (passing if is_passing else final)[name or str(RequestState.ERRORED)] = count
     return passing, final
 
 
@@ -299,7 +284,7 @@ def retry_call(tx: Connection, seq: int, *, due: float) -> str | None:
     )
     of_run = runs.c.id == requests.c.run_id
     row = tx.execute(
-        _with_lines(query).join(runs, of_run).where(requests.c.seq == seq, _passes())
+        _with_lines(query).join(runs, of_run).where(requests.c.seq == seq, _failed_in_passing())
     ).first()
     if row is None or (row.withdrawn and unfinished(tx, row.run_id)):
         return None
@@ -344,8 +329,3 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
         fetch_soon(tx, batch_id, now)
     run_deadlines.reopen_run(tx, run_id, now, had_ended=had_ended)
     return queued
-
-
-def _count_canceled(tx: Connection, run_id: str) -> int:
-    canceled = requests.c.state == RequestState.CANCELED
-    return count_rows(tx, requests, requests.c.run_id == run_id, canceled)
