@@ -487,8 +487,8 @@ def _(context: Context, count: int, what: str, most: int) -> None:
     def page(after: int) -> list[tuple[int, bytes]]:
         with ledger.read() as tx:
             if what == "in a batch":
-                return budgets.unreserved(tx, "batch", batch_ids[0], after)
-            return budgets.waiting_calls(tx, run_id, after, anew=False)
+                return budgets.page_of(tx, "batch", batch_ids[0], after)
+            return budgets.page_of(tx, "live", run_id, after)
 
     seen: list[int] = []
     with closing(Ledger(os.environ["CLAUDE_BATCH_LEDGER"])) as ledger:

@@ -280,85 +280,81 @@ PAGE = 1000
 PAGE_BYTES = 8 << 20
 """Most bytes of their params, apart from a single larger request."""
 
-_ALL_BODIES = (
+Source = Literal[
+    "batch", "former", "lost", "failed", "unpriced", "calls", "lane", "queued", "live", "live anew"
+]
+"""Requests whose params are read; all but those of ``queued`` and ``live anew`` only as long as
+their reservation is not computed.
+
+Of a batch: all requests (``batch``), those that left it or whose live call may have been billed
+(``former``), those lost in it, those with a failure as its result, or with an answer without a
+price, and live calls under way or lost (``calls``). The requests queued in a lane (``lane``), or
+those of them that are packed with a run ``alone`` (``queued``). A run's requests that wait for a
+live call (``live``, ``live anew``).
+"""
+
+_OF: ColumnElement[Any] = bindparam("of")
+_BODIES = (
     select(requests.c.seq, params.c.body)
     .join(params, params.c.request_seq == requests.c.seq)
     .where(requests.c.seq > bindparam("after"))
     .order_by(requests.c.seq)
     .limit(bindparam("most"))
 )
-_BODIES = _ALL_BODIES.where(requests.c.reserve.is_(None))
-_OF_BATCH = _BODIES.where(requests.c.batch_id == bindparam("of"))
-_FORMER = _BODIES.join(former_members, former_members.c.request_seq == requests.c.seq).where(
-    former_members.c.batch_id == bindparam("of")
+_UNKNOWN = _BODIES.where(requests.c.reserve.is_(None))
+_OF_BATCH = _UNKNOWN.where(requests.c.batch_id == _OF)
+_WITH_RESULT = _UNKNOWN.join(results, results.c.request_seq == requests.c.seq).where(
+    results.c.batch_id == _OF
 )
-_QUEUED = _BODIES.join(runs, runs.c.id == requests.c.run_id).where(
-    requests.c.lane_id == bindparam("of"), *ELIGIBLE
+_SUCCEEDED = results.c.outcome == RequestState.SUCCEEDED
+_LOST = requests.c.state == RequestState.LOST
+_OF_RUN = runs.c.id == requests.c.run_id
+_IN_LANE = and_(requests.c.lane_id == _OF, *ELIGIBLE)
+_GOES_LIVE = and_(
+    requests.c.run_id == _OF,
+    requests.c.state == RequestState.QUEUED,
+    or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),
 )
-_AUTO = _ALL_BODIES.join(runs, runs.c.id == requests.c.run_id).where(
-    requests.c.lane_id == bindparam("of"), bindparam("alone") == ALONE, *ELIGIBLE
-)
-_LOST = _OF_BATCH.where(requests.c.state == RequestState.LOST)
-_FAILED = _BODIES.join(results, results.c.request_seq == requests.c.seq).where(
-    results.c.batch_id == bindparam("of"), results.c.outcome != RequestState.SUCCEEDED
-)
-_UNPRICED = _BODIES.join(results, results.c.request_seq == requests.c.seq).where(
-    results.c.batch_id == bindparam("of"),
-    results.c.outcome == RequestState.SUCCEEDED,
-    results.c.cost.is_(None),
-)
-_CALLED = _OF_BATCH.where(
-    or_(requests.c.state == RequestState.PACKED, requests.c.state == RequestState.LOST)
-)
-
-Source = Literal["batch", "former", "lost", "failed", "unpriced", "lane", "calls"]
-"""Requests of a batch, requests that left it or whose live call may have been billed, requests lost
-in it, requests with a failure as its result, or with an answer without a price, requests queued in
-a lane, or live calls under way or lost.
-"""
-
-
-def _with_sizes(bodies: Any) -> tuple[Any, Any]:
-    """Return a query of params, and one of their sizes."""
-    return bodies, bodies.with_only_columns(requests.c.size)
-
-
-_AUTO_QUERIES = _with_sizes(_AUTO)
-_SOURCES: dict[str, tuple[Any, Any]] = {
-    "batch": _with_sizes(_OF_BATCH),
-    "former": _with_sizes(_FORMER),
-    "lost": _with_sizes(_LOST),
-    "failed": _with_sizes(_FAILED),
-    "unpriced": _with_sizes(_UNPRICED),
-    "lane": _with_sizes(_QUEUED),
-    "calls": _with_sizes(_CALLED),
+_SOURCES: dict[Source, Any] = {
+    "batch": _OF_BATCH,
+    "former": _UNKNOWN.join(former_members, former_members.c.request_seq == requests.c.seq).where(
+        former_members.c.batch_id == _OF
+    ),
+    "lost": _OF_BATCH.where(_LOST),
+    "failed": _WITH_RESULT.where(~_SUCCEEDED),
+    "unpriced": _WITH_RESULT.where(_SUCCEEDED, results.c.cost.is_(None)),
+    "calls": _OF_BATCH.where(or_(requests.c.state == RequestState.PACKED, _LOST)),
+    "lane": _UNKNOWN.join(runs, _OF_RUN).where(_IN_LANE),
+    "queued": _BODIES.join(runs, _OF_RUN).where(_IN_LANE, bindparam("alone") == ALONE),
+    "live": _UNKNOWN.join(runs, _OF_RUN).where(_GOES_LIVE),
+    "live anew": _BODIES.join(runs, _OF_RUN).where(_GOES_LIVE),
 }
+_SIZES = {source: bodies.with_only_columns(requests.c.size) for source, bodies in _SOURCES.items()}
 
 
-def _page(
-    tx: Connection, queries: tuple[Any, Any], values: dict[str, Any]
+def page_of(
+    tx: Connection, source: Source, of: int | str, after: int, *, alone: str | None = None
 ) -> list[tuple[int, bytes]]:
-    """Return as many rows of a query of params as may be read at once."""
-    bodies, sizes = queries
+    """Return as many requests of a source as may be read at once: row numbers and params.
+
+    ``of`` is the row number of the source's batch or lane, or its run. ``alone``, for ``queued``
+    only, is as in `queued_of_lane`. The row numbers are above ``after``. The page is empty at the
+    end.
+    """
+    values: dict[str, Any] = {"of": of, "after": after}
+    if alone is not None:
+        values["alone"] = alone
     count = total = 0
-    for (size,) in plain_rows(tx, sizes, {**values, "most": PAGE}):
+    for (size,) in plain_rows(tx, _SIZES[source], {**values, "most": PAGE}):
         total += size
         if count and total > PAGE_BYTES:
             break
         count += 1
     if not count:
         return []
-    return [(seq, body) for seq, body in plain_rows(tx, bodies, {**values, "most": count})]
-
-
-def unreserved(
-    tx: Connection, source: Source, identifier: int, after: int
-) -> list[tuple[int, bytes]]:
-    """Return a page of a source's requests whose reservations are not computed yet.
-
-    Each has its row number, above ``after``, and its params. The page is empty at the end.
-    """
-    return _page(tx, _SOURCES[source], {"of": identifier, "after": after})
+    return [
+        (seq, body) for seq, body in plain_rows(tx, _SOURCES[source], {**values, "most": count})
+    ]
 
 
 class Reserve(NamedTuple):
@@ -392,25 +388,6 @@ def _put(tx: Connection, which: ColumnElement[bool], reserves: Sequence[Reserve]
                 for each in reserves
             ],
         )
-
-
-_WAITING_CALLS = _ALL_BODIES.join(runs, runs.c.id == requests.c.run_id).where(
-    requests.c.run_id == bindparam("of"),
-    requests.c.state == RequestState.QUEUED,
-    or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),
-)
-_CALLS = _with_sizes(_WAITING_CALLS)
-_NEW_CALLS = _with_sizes(_WAITING_CALLS.where(requests.c.reserve.is_(None)))
-
-
-def waiting_calls(
-    tx: Connection, run_id: str, after: int, *, anew: bool
-) -> list[tuple[int, bytes]]:
-    """Return a page like `unreserved`, of a run's requests that wait for a live call.
-
-    ``anew`` includes requests with a known reservation.
-    """
-    return _page(tx, _CALLS if anew else _NEW_CALLS, {"of": run_id, "after": after})
 
 
 def put_call_reserves(tx: Connection, reserves: Sequence[Reserve]) -> None:
@@ -519,17 +496,8 @@ def kept_for_turns(tx: Connection, run_id: str) -> int | None:
     return kept
 
 
-def queued_bodies(tx: Connection, lane_id: int, alone: str, after: int) -> list[tuple[int, bytes]]:
-    """Return a page like `unreserved`, of all queued requests of a lane.
-
-    ``alone`` as in `lane_totals`.
-    """
-    values = {"of": lane_id, "alone": alone, "after": after}
-    return _page(tx, _AUTO_QUERIES, values)
-
-
 def queued_runs(tx: Connection, lane_id: int, alone: str) -> list[tuple[int, str]]:
-    """Return the same requests without their params: row number and run."""
+    """Return the requests of ``queued`` in `page_of` without params: row number and run."""
     rows = tx.execute(
         select(requests.c.seq, requests.c.run_id)
         .join(runs, runs.c.id == requests.c.run_id)

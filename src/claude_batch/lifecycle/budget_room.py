@@ -149,23 +149,32 @@ def _cost_or_none(prices: Prices, bound: TokenBound | Unbounded, now: float, *, 
 def _most_costs(
     ledger: Ledger,
     prices: Prices,
-    page: Sequence[tuple[int, bytes]],
+    source: budgets.Source,
+    of: int | str,
     now: float,
     *,
     batch: bool,
-) -> list[budgets.Reserve]:
-    """Return the highest cost of each request of a page (row number, params).
+    alone: str | None = None,
+) -> Iterator[list[budgets.Reserve]]:
+    """Yield pages with the highest cost of each request of a source; see `budgets.page_of`.
 
     Raises `LedgerError` if the ledger is closed meanwhile.
     """
     known = tokens_of_files(ledger)
-    found: list[budgets.Reserve] = []
-    for seq, body in page:
-        if ledger.closed:
-            raise LedgerError(f"the ledger {ledger.location} was closed")
-        most = _cost_or_none(prices, bound_of(body, known), now, batch=batch)
-        found.append(budgets.Reserve(seq, len(body), most))
-    return found
+    after = 0
+    while True:
+        with ledger.read() as tx:
+            page = budgets.page_of(tx, source, of, after, alone=alone)
+        if not page:
+            return
+        found: list[budgets.Reserve] = []
+        for seq, body in page:
+            if ledger.closed:
+                raise LedgerError(f"the ledger {ledger.location} was closed")
+            most = _cost_or_none(prices, bound_of(body, known), now, batch=batch)
+            found.append(budgets.Reserve(seq, len(body), most))
+        yield found
+        after = page[-1][0]
 
 
 def price_by(ledger: Ledger, leader: Leader | None, prices: Prices) -> None:
@@ -206,15 +215,9 @@ def live_costs(
 ) -> dict[int, int]:
     """Return the highest cost of each queued request of a lane as a live call, by row number."""
     found: dict[int, int] = {}
-    after = 0
-    while True:
-        with ledger.read() as tx:
-            page = budgets.queued_bodies(tx, lane_id, alone, after)
-        if not page:
-            return found
-        costs = _most_costs(ledger, prices, page, now, batch=False)
+    for costs in _most_costs(ledger, prices, "queued", lane_id, now, batch=False, alone=alone):
         found.update((each.seq, each.amount) for each in costs)
-        after = page[-1][0]
+    return found
 
 
 def count_under_way(
@@ -278,21 +281,14 @@ def _reserve_all(
     leader: Leader | None,
     prices: Prices,
     source: budgets.Source,
-    identifier: int,
+    of: int,
     now: float,
     *,
     batch: bool = True,
 ) -> None:
-    after = 0
-    while True:
-        with ledger.read() as tx:
-            page = budgets.unreserved(tx, source, identifier, after)
-        if not page:
-            return
-        reserves = _most_costs(ledger, prices, page, now, batch=batch)
+    for reserves in _most_costs(ledger, prices, source, of, now, batch=batch):
         with ledger.write(leader) as tx:
             budgets.put_reserves(tx, reserves)
-        after = page[-1][0]
 
 
 class Fitting(msgspec.Struct):
@@ -544,16 +540,13 @@ def reserve_held_calls(
     The run's status uses it to report which budget holds the run. ``anew`` also replaces what was
     reserved for a batch. Returns False if there was nothing to store.
     """
-    after = 0
-    while True:
-        with ledger.read() as tx:
-            page = budgets.waiting_calls(tx, run_id, after, anew=anew)
-        if not page:
-            return after > 0
-        found = _most_costs(ledger, prices, page, now, batch=False)
+    is_stored = False
+    source = "live anew" if anew else "live"
+    for reserves in _most_costs(ledger, prices, source, run_id, now, batch=False):
         with ledger.write(leader) as tx:
-            budgets.put_call_reserves(tx, found)
-        after = page[-1][0]
+            budgets.put_call_reserves(tx, reserves)
+        is_stored = True
+    return is_stored
 
 
 def whose(scope: BudgetScope, name: str) -> str:
