@@ -225,20 +225,11 @@ def poll_every(
 ) -> None:
     """Let a run's batches be checked at other intervals, also those at the API.
 
-    An interval that is None stays, but ``shortest`` never exceeds ``longest``.
+    At least one is given. One that is None stays, but ``shortest`` never exceeds ``longest``.
     """
-    values: dict[str, Any] = {}
-    if shortest is not None:
-        before = runs.c.max_poll_interval
-        values = {
-            "poll_interval": shortest,
-            "max_poll_interval": case((before < shortest, shortest), else_=before),
-        }
-    if longest is not None:
-        values["max_poll_interval"] = longest
-        if shortest is None:
-            before = runs.c.poll_interval
-            values["poll_interval"] = case((before > longest, longest), else_=before)
+    least: Any = func.min(runs.c.poll_interval, longest) if shortest is None else shortest
+    most: Any = func.max(runs.c.max_poll_interval, shortest) if longest is None else longest
+    values = {"poll_interval": least, "max_poll_interval": most}
     tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
     _poll_as_asked(tx, run_id, now)
 
