@@ -89,23 +89,6 @@ def mark_armed(tx: Connection, batch_id: int, posts: int, now: float) -> None:
         raise Deposed
 
 
-_other, _mine = batches.alias("other"), batches.alias("mine")
-_here, _there = lanes.alias("here"), lanes.alias("there")
-_TAKEN = (
-    select(_other.c.id)
-    .join(_there, _there.c.id == _other.c.lane_id)
-    .join(_here, _here.c.workspace_id == _there.c.workspace_id)
-    .join(_mine, _mine.c.lane_id == _here.c.id)
-    .where(
-        _mine.c.id == bindparam("batch"),
-        _other.c.remote_id == bindparam("remote"),
-        _other.c.id != _mine.c.id,
-    )
-    .limit(1)
-)
-"""Another batch of the workspace that has an id of the API."""
-
-
 def mark_submitted(
     tx: Connection, batch_id: int, remote_id: str, *, now: float, next_check: float
 ) -> bool:
@@ -115,7 +98,17 @@ def mark_submitted(
     the batch has it, an earlier try was stored, and the batch may have been collected since. If the
     batch has another id, another process has sent it: raises `Deposed`.
     """
-    if tx.scalar(_TAKEN, {"batch": batch_id, "remote": remote_id}) is not None:
+    mine = batch(tx, batch_id)
+    others = (
+        select(batches.c.id)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(
+            batches.c.remote_id == remote_id,
+            batches.c.id != batch_id,
+            lanes.c.workspace_id == mine.workspace_id,
+        )
+    )
+    if tx.scalar(others.limit(1)) is not None:
         return False
     stored = tx.execute(
         update(batches)
@@ -133,7 +126,7 @@ def mark_submitted(
             note=None,
         )
     )
-    if not stored.rowcount and batch(tx, batch_id).remote_id != remote_id:
+    if not stored.rowcount and mine.remote_id != remote_id:
         raise Deposed
     return True
 
