@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     and_,
-    bindparam,
     delete,
     exists,
     func,
@@ -210,27 +210,17 @@ def request_of_retry(found: Sequence[Tried], retries: int) -> Tried | None:
     return max(found, key=rank, default=None)
 
 
-_TAKE_OVER = (
-    update(calls)
-    .where(calls.c.request_seq == bindparam("seq"))
-    .values(process=bindparam("new_process"), taken=None)
-)
-_LET_GO = (
-    update(calls)
-    .where(calls.c.request_seq == bindparam("seq"), calls.c.process == bindparam("own"))
-    .values(process=None)
-)
-_MARK_TAKEN = (
-    update(calls).where(calls.c.request_seq == bindparam("seq")).values(taken=bindparam("at"))
-)
-
-_MARK_REPEATED = update(calls).where(calls.c.request_seq == bindparam("seq")).values(process=None)
+def _change(
+    tx: Connection, seqs: Collection[int], *which: ColumnElement[bool], **values: Any
+) -> None:
+    for some in in_chunks(seqs):
+        mine = calls.c.request_seq.in_(some)
+        tx.execute(update(calls).where(mine, *which).values(**values))
 
 
-def take_over(tx: Connection, seqs: Sequence[int], own: str) -> None:
+def take_over(tx: Connection, seqs: Collection[int], own: str) -> None:
     """Set this process as the one that waits for these calls."""
-    if seqs:
-        tx.execute(_TAKE_OVER, [{"seq": seq, "new_process": own} for seq in seqs])
+    _change(tx, seqs, process=own, taken=None)
 
 
 def rows_of(tx: Connection, identifiers: Collection[str]) -> list[int]:
@@ -238,14 +228,13 @@ def rows_of(tx: Connection, identifiers: Collection[str]) -> list[int]:
     return [row.seq for row in among(tx, select(requests.c.seq), requests.c.id, identifiers)]
 
 
-def let_go(tx: Connection, seqs: Sequence[int], own: str) -> None:
+def let_go(tx: Connection, seqs: Collection[int], own: str) -> None:
     """Let these calls go: no caller waits any more, and an equal call may take them over.
 
     ``own`` is the process that waited for them. A call that another process has taken over stays
     unchanged.
     """
-    if seqs:
-        tx.execute(_LET_GO, [{"seq": seq, "own": own} for seq in seqs])
+    _change(tx, seqs, calls.c.process == own, process=None)
 
 
 def taken_over(tx: Connection, seqs: Collection[int], own: str) -> set[int]:
@@ -325,23 +314,22 @@ def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
             requests.c.seq.in_(some), requests.c.state == RequestState.CANCELED
         )
         tx.execute(delete(calls).where(calls.c.request_seq.in_(ended)))
-        left = calls.c.request_seq.in_(some)
-        tx.execute(update(calls).where(left, waits).values(process=None))
+        _change(tx, some, waits, process=None)
     for batch_id in carriers:
         recount(tx, batch_id)
     return withdrawn
 
 
-def mark_taken(tx: Connection, seqs: Sequence[int], now: float, repeated: Collection[int]) -> None:
+def mark_taken(
+    tx: Connection, seqs: Collection[int], now: float, repeated: Collection[int]
+) -> None:
     """Mark the answers of these calls as taken by their callers.
 
     ``repeated`` are those whose caller was a retry that joined them. Such an answer is marked by
     the absence of a process, see `request_of_retry`.
     """
-    if seqs:
-        tx.execute(_MARK_TAKEN, [{"seq": seq, "at": now} for seq in seqs])
-    if again := [seq for seq in seqs if seq in repeated]:
-        tx.execute(_MARK_REPEATED, [{"seq": seq} for seq in again])
+    _change(tx, seqs, taken=now)
+    _change(tx, [seq for seq in seqs if seq in repeated], process=None)
 
 
 def find_call(tx: Connection, actor: str, key: str) -> Record | None:
