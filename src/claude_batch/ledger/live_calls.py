@@ -21,7 +21,6 @@ from sqlalchemy import (
     exists,
     func,
     insert,
-    literal,
     literal_column,
     null,
     or_,
@@ -55,9 +54,6 @@ from claude_batch.ledger.unknown_batches import remember_former
 
 # Literals, so that SQLite can use the index of queued requests.
 _QUEUED = literal_column("requests.state") == literal_column("'queued'")
-
-_NO_LIMIT = literal(1 << 62, BigInteger)
-"""More than any amount, in nano-dollars."""
 
 
 class Waiting(NamedTuple):
@@ -235,8 +231,7 @@ def _holder(tx: Connection, lane_id: int, run_id: str, seq: int, now: float) -> 
             batch_runs.c.run_id == run_id,
             batches.c.lane_id == lane_id,
             batches.c.state == BatchState.LIVE,
-            batches.c.created >= now - now % DAY,
-            batches.c.created < now - now % DAY + DAY,
+            charges.of_day(int(now // DAY)),
             ~former,
         )
         .order_by(batches.c.id)
