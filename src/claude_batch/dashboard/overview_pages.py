@@ -13,7 +13,7 @@ from claude_batch.core.states import RequestState, RunState
 from claude_batch.dashboard.ledger_reader import Cell, CostCells, LedgerReader, Snapshot, Total
 from claude_batch.ledger import page_queries, queries, workspaces
 from claude_batch.ledger.backends.backend import Worker
-from claude_batch.ledger.cost_sums import DAY
+from claude_batch.ledger.charges import DAY
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import Ledger, Record
 from claude_batch.lifecycle.budget_room import today

@@ -44,7 +44,6 @@ from claude_batch.ledger.transitions import REUSED
 Grouping = Literal["actor", "model", "day"]
 """By actor, by the model that answered, or by the day (UTC) on which the batch ended."""
 
-DAY = 86400.0
 PAGE = 1000
 """Answers per page."""
 
@@ -114,7 +113,7 @@ def sums(tx: Connection, run_id: str | None = None, by: Grouping | None = None) 
         key = {
             "actor": runs.c.actor,
             "model": results.c.model,
-            "day": cast(batches.c.ended / DAY, Integer),
+            "day": cast(batches.c.ended / charges.DAY, Integer),
         }[by]
         query = select(key, *_SUMS).group_by(key).order_by(key)
     query = query.select_from(results)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Integer, and_, case, cast, func, or_, select
 
 from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, RequestState
-from claude_batch.ledger.cost_sums import DAY
+from claude_batch.ledger.charges import DAY
 from claude_batch.ledger.deliveries import PRUNED
 from claude_batch.ledger.portable_sql import meta_value
 from claude_batch.ledger.schema import (

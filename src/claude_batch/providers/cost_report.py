@@ -12,7 +12,7 @@ from claude_batch.core.answer_parts import cache_hit_rate, effective_input_token
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope
 from claude_batch.core.quantities import usd, write_usd
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import budgets, cost_sums, queries
+from claude_batch.ledger import budgets, charges, cost_sums, queries
 from claude_batch.ledger.cost_sums import Grouping, Priced, Sums
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import limit, today
@@ -180,7 +180,7 @@ def cost_in(
 def _share(row: Sums, by: Grouping | None) -> CostShare:
     group = row.group
     if by == "day" and isinstance(group, int):
-        group = time.strftime("%Y-%m-%d", time.gmtime(group * cost_sums.DAY))
+        group = time.strftime("%Y-%m-%d", time.gmtime(group * charges.DAY))
     return CostShare(
         group=None if group is None else str(group),
         results={
