@@ -263,7 +263,7 @@ def pack(
     )
     if only is not None:
         transitions.pack_each(tx, _QUEUED, batch_id, only)
-        _note_runs(tx, batch_id)
+        note_runs(tx, batch_id)
         return batch_id
     eligible_runs = select(runs.c.id).where(*_PACKABLE, alone == ALONE, runs.c.id.not_in(_FULL))
     mine: Any = requests.c.seq <= last_seq
@@ -281,7 +281,7 @@ def pack(
         requests.c.run_id.in_(eligible_runs),
     )
     transitions.pack(tx, chosen, batch_id)
-    _note_runs(tx, batch_id)
+    note_runs(tx, batch_id)
     return batch_id
 
 
@@ -308,7 +308,8 @@ def _insert_batch(
     return insert_one(tx, batches, **columns)
 
 
-def _note_runs(tx: Connection, batch_id: int) -> None:
+def note_runs(tx: Connection, batch_id: int) -> None:
+    """Record which runs have requests in a batch, or had, and reserve what these can cost."""
     present = select(requests.c.run_id).where(requests.c.batch_id == batch_id)
     left_undecided = (
         select(requests.c.run_id)
@@ -459,7 +460,7 @@ def recount(tx: Connection, batch_id: int) -> bool:
     if not count:
         values["state"] = BatchState.REJECTED
     tx.execute(update(batches).where(batches.c.id == batch_id).values(**values))
-    _note_runs(tx, batch_id)
+    note_runs(tx, batch_id)
     return bool(count)
 
 
@@ -483,7 +484,7 @@ def split(tx: Connection, batch_id: int, now: float) -> tuple[int, int] | None:
         halves.append(_part(tx, old, mine, len(part), size, now))
     tx.execute(update(batches).where(batches.c.id.in_(halves)).values(half_of=batch_id))
     tx.execute(update(batches).where(batches.c.id == batch_id).values(state=BatchState.REJECTED))
-    _note_runs(tx, batch_id)
+    note_runs(tx, batch_id)
     return halves[0], halves[1]
 
 
@@ -493,5 +494,5 @@ def _part(tx: Connection, old: Record, which: Any, count: int, size: int, now: f
         tx, old.lane_id, count, size, old.poll_interval, old.max_poll_interval, now, old.day
     )
     transitions.move(tx, and_(requests.c.batch_id == old.id, which), part, posts=old.posts)
-    _note_runs(tx, part)
+    note_runs(tx, part)
     return part
