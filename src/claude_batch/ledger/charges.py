@@ -487,16 +487,23 @@ def count(tx: Connection, batch_id: int, state: str) -> None:
         reserve(tx, batch_id)
 
 
-def open_rows(tx: Connection, which: ColumnElement[bool], spent: Any = _ZERO) -> None:
-    """Insert a row that reserves nothing for each row of `batch_runs` that ``which`` selects."""
+def open_rows(
+    tx: Connection,
+    which: ColumnElement[bool],
+    *,
+    reserved: Any = _ZERO,
+    spent: Any = _ZERO,
+    doubt: Any = _ZERO,
+) -> None:
+    """Insert a row with these sums for each row of `batch_runs` that ``which`` selects."""
     _insert(
         tx,
         select(
             batch_runs.c.batch_id,
             batch_runs.c.run_id,
-            _ZERO.label("reserved"),
+            reserved.label("reserved"),
             spent.label("spent"),
-            _ZERO.label("doubt"),
+            doubt.label("doubt"),
         )
         .where(which)
         .subquery(),
@@ -546,17 +553,12 @@ def _count_calls(tx: Connection, batch_id: int) -> None:
         )
     )
 
-    _insert(
+    open_rows(
         tx,
-        select(
-            batch_runs.c.batch_id,
-            batch_runs.c.run_id,
-            reserves(here, requests.c.state == RequestState.PACKED).label("reserved"),
-            _paid().label("spent"),
-            reserves(or_(lost, former, unpriced)).label("doubt"),
-        )
-        .where(batch_runs.c.batch_id == batch_id)
-        .subquery(),
+        batch_runs.c.batch_id == batch_id,
+        reserved=reserves(here, requests.c.state == RequestState.PACKED),
+        spent=_paid(),
+        doubt=reserves(or_(lost, former, unpriced)),
     )
 
 
