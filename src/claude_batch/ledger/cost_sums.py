@@ -18,6 +18,7 @@ from sqlalchemy import (
     cast,
     func,
     literal_column,
+    null,
     select,
     update,
 )
@@ -105,18 +106,21 @@ _SUMS = (
 )
 
 
+_KEYS = {
+    None: null(),
+    "actor": runs.c.actor,
+    "model": results.c.model,
+    "day": cast(batches.c.ended / charges.DAY, Integer),
+}
+"""The groups of `Sums`."""
+
+
 def sums(tx: Connection, run_id: str | None = None, by: Grouping | None = None) -> list[Sums]:
     """Return the usage and cost of a run or the whole ledger: one total, or groups in order."""
-    key: Any = None
-    query = select(*_SUMS)
+    key: Any = _KEYS[by]
+    query = select(key, *_SUMS).select_from(results)
     if by is not None:
-        key = {
-            "actor": runs.c.actor,
-            "model": results.c.model,
-            "day": cast(batches.c.ended / charges.DAY, Integer),
-        }[by]
-        query = select(key, *_SUMS).group_by(key).order_by(key)
-    query = query.select_from(results)
+        query = query.group_by(key).order_by(key)
     if run_id is not None or by == "actor":
         query = query.join(requests, requests.c.seq == results.c.request_seq)
     if by == "actor":
@@ -125,17 +129,16 @@ def sums(tx: Connection, run_id: str | None = None, by: Grouping | None = None) 
         query = query.join(batches, batches.c.id == results.c.batch_id)
     if run_id is not None:
         query = query.where(requests.c.run_id == run_id)
-    found = tx.execute(query)
-    return [Sums(*row) if by is not None else Sums(None, *row) for row in found]
+    return [Sums(*row) for row in tx.execute(query)]
 
 
-_TOKENS = (
+_PROMPT = (
     results.c.input_tokens
-    + results.c.output_tokens
     + results.c.cache_read_tokens
     + results.c.cache_5m_tokens
     + results.c.cache_1h_tokens
 )
+"""Tokens of the prompt, including cached ones."""
 
 
 def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]:
@@ -145,7 +148,7 @@ def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]
     """
     query = (
         select(func.coalesce(results.c.model, ""), func.count())
-        .where(_SUCCEEDED, results.c.cost.is_(None), _TOKENS > 0)
+        .where(_SUCCEEDED, results.c.cost.is_(None), _PROMPT + results.c.output_tokens > 0)
         .group_by(results.c.model)
         .order_by(results.c.model)
     )
@@ -323,10 +326,6 @@ class Seen(NamedTuple):
     output_tokens: int
 
 
-_USAGE = (
-    *("model", "input_tokens", "output_tokens"),
-    *("cache_read_tokens", "cache_5m_tokens", "cache_1h_tokens"),
-)
 _RECENT = 2000
 """Number of recent answers from which the length of the next ones is estimated."""
 
@@ -334,24 +333,23 @@ _RECENT = 2000
 def recent_usage(tx: Connection) -> list[Seen]:
     """Return the usage of the newest answers."""
     newest = (
-        select(results.c.request_seq, *(results.c[name] for name in _USAGE))
+        select(
+            results.c.request_seq,
+            results.c.model,
+            _PROMPT.label("prompt"),
+            results.c.output_tokens,
+        )
         .where(_SUCCEEDED, results.c.sending != REUSED)
         .order_by(results.c.request_seq.desc(), results.c.sending.desc())
         .limit(_RECENT)
         .subquery()
-    )
-    prompt = (
-        newest.c.input_tokens
-        + newest.c.cache_read_tokens
-        + newest.c.cache_5m_tokens
-        + newest.c.cache_1h_tokens
     )
     rows = tx.execute(
         select(
             func.coalesce(newest.c.model, ""),
             runs.c.actor,
             requests.c.size,
-            prompt,
+            newest.c.prompt,
             newest.c.output_tokens,
         )
         .join(requests, requests.c.seq == newest.c.request_seq)
@@ -533,8 +531,7 @@ def queue_of(tx: Connection, workspace_id: int) -> Queue:
         .join(lanes, lanes.c.id == requests.c.lane_id)
         .where(requests.c.state == RequestState.QUEUED, lanes.c.workspace_id == workspace_id)
     )
-    found: dict[str, Record] = {}
-    for row in tx.execute(
+    by_state = (
         select(
             batches.c.state,
             func.count().label("count"),
@@ -542,13 +539,10 @@ def queue_of(tx: Connection, workspace_id: int) -> Queue:
             func.min(func.coalesce(batches.c.submitted, batches.c.intended)).label("oldest"),
         )
         .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(
-            batches.c.state.in_(UNDER_WAY),
-            lanes.c.workspace_id == workspace_id,
-        )
+        .where(batches.c.state.in_(UNDER_WAY), lanes.c.workspace_id == workspace_id)
         .group_by(batches.c.state)
-    ):
-        found[row.state] = row
+    )
+    found: dict[str, Record] = {row.state: row for row in tx.execute(by_state)}
     packed = found.pop(BatchState.PACKED, None)
     at_api = found.values()
     return Queue(
