@@ -9,7 +9,7 @@ A row of `charges` holds three sums in nano-dollars, which always mean the same:
 
 Money only moves between them: `reserve` sets what is under way, `settle` turns it into what was
 spent or is in doubt, and the rest is released. A live call does the same alone, in the row of its
-run and day: `reserve_call`, then `settle_call`.
+run and day: `reserve_call`, then `settle_calls`.
 
 A cost that an answer proves never leaves these rows. These lower a sum or delete a row:
 
@@ -19,7 +19,7 @@ A cost that an answer proves never leaves these rows. These lower a sum or delet
 - `reserve` and `settle` write the rows of a batch anew, from its requests and all of its results.
   The row of a run that was removed cannot be written anew, and stays.
 - `forget_unsent` deletes the rows of batches that are not sent, if prices have changed.
-- `settle_call` releases what a live call reserved once it has ended, and adds what it has cost or
+- `settle_calls` releases what a live call reserved once it has ended, and adds what it has cost or
   may have cost.
 - `leave_in_doubt` moves what a batch has reserved to doubt, if its outcome will never be known.
 - `price` takes a request out of doubt once the cost of its answer is known, and adds that cost.
@@ -413,29 +413,22 @@ def reserve_call(tx: Connection, batch_id: int, seq: int) -> None:
     )
 
 
-def settle_call(
-    tx: Connection, batch_id: int, seq: int, *, cost: int | None, answered: bool, lost: bool
-) -> None:
-    """Settle a live call that has ended: its reservation is spent, in doubt or released.
+def settle_calls(tx: Connection, ended: Sequence[tuple[int, int, int | None]]) -> None:
+    """Settle live calls that have ended: batch, request and cost of each, in nano-dollars.
 
-    An answer without a price may have cost as much as its reservation; so may a ``lost`` call.
+    What they reserved is released, and their cost is spent. A call whose cost is None may have cost
+    as much as it reserved, so that is in doubt.
     """
-    most = _reserve_of(seq)
-    values: dict[str, Any] = {"reserved": charges.c.reserved - most}
-    if lost or (answered and cost is None):
-        values["doubt"] = charges.c.doubt + most
-    if answered and cost is not None:
-        values["spent"] = charges.c.spent + cost
-    tx.execute(update(charges).where(_row_of_call(batch_id, seq)).values(**values))
-
-
-def lose_calls(tx: Connection, seqs: Sequence[int]) -> None:
-    """Put in doubt the live calls that were under way when their driver ended."""
-    if any_charge(tx):
-        for seq in seqs:
-            of = select(requests.c.batch_id).where(requests.c.seq == seq)
-            batch_id = tx.execute(of).scalar_one()
-            settle_call(tx, batch_id, seq, cost=None, answered=False, lost=True)
+    if not any_charge(tx):
+        return
+    for batch_id, seq, cost in ended:
+        most = _reserve_of(seq)
+        values = {"reserved": charges.c.reserved - most}
+        if cost is None:
+            values["doubt"] = charges.c.doubt + most
+        else:
+            values["spent"] = charges.c.spent + cost
+        tx.execute(update(charges).where(_row_of_call(batch_id, seq)).values(**values))
 
 
 # What was sent before its budget ------------------------------------------------------------------

@@ -311,8 +311,7 @@ def put_back(
 
     ``may_be_paid``: budgets keep what the call may have cost.
     """
-    if charges.any_charge(tx):
-        charges.settle_call(tx, batch_id, seq, cost=None, answered=False, lost=may_be_paid)
+    charges.settle_calls(tx, [(batch_id, seq, None if may_be_paid else 0)])
     if may_be_paid:
         _remember_billed(tx, seq, batch_id)
     transitions.return_call(tx, _under_way(seq, batch_id), step)
@@ -351,6 +350,13 @@ class Ended(NamedTuple):
     may_be_paid: bool = False
     """Whether it may be billed without an answer; budgets then keep what it may have cost."""
 
+    @property
+    def cost(self) -> int | None:
+        """Nano-dollars; None if it is not known what the call has cost."""
+        if self.may_be_paid or self.state is RequestState.LOST:
+            return None
+        return 0 if self.result is None else self.result.cost
+
 
 def finish(
     tx: Connection, ended: Sequence[Ended], now: float, *, noted: Collection[int] = ()
@@ -362,16 +368,7 @@ def finish(
     """
     if not ended:
         return
-    if charges.any_charge(tx):
-        for end in ended:
-            charges.settle_call(
-                tx,
-                end.batch_id,
-                end.seq,
-                cost=None if end.result is None else end.result.cost,
-                answered=end.state in (RequestState.SUCCEEDED, RequestState.MALFORMED),
-                lost=end.may_be_paid or end.state is RequestState.LOST,
-            )
+    charges.settle_calls(tx, [(end.batch_id, end.seq, end.cost) for end in ended])
     by_batch: dict[int, list[NewResult]] = {}
     for end in ended:
         if end.result is not None:
@@ -499,8 +496,8 @@ def interrupted(tx: Connection, workspace_id: int) -> int:
         .where(batches.c.state == BatchState.LIVE, lanes.c.workspace_id == workspace_id)
     )
     left = and_(requests.c.batch_id.in_(held), requests.c.state == RequestState.PACKED)
-    found = tx.scalars(select(requests.c.seq).where(left)).all()
+    found = tx.execute(select(requests.c.batch_id, requests.c.seq).where(left)).all()
     if not found:
         return 0
-    charges.lose_calls(tx, found)
+    charges.settle_calls(tx, [(batch_id, seq, None) for batch_id, seq in found])
     return transitions.lose(tx, left)
