@@ -217,17 +217,13 @@ def reserve(tx: Connection, batch_id: int) -> None:
     """Reserve what the requests of a batch can cost that is not collected, anew.
 
     A run of which one request's reservation is unknown gets no row; see `uncounted`. A batch that
-    was dissolved releases everything.
+    was dissolved releases everything. Without a budget, what a former one counted is out of date.
     """
-    if not any_budget(tx):
-        # The charges that a former budget counted are out of date.
-        tx.execute(delete(charges).where(_recomputable(batch_id)))
-        return
     state = tx.scalar(select(batches.c.state).where(batches.c.id == batch_id))
     if state not in (*_OPEN, BatchState.REJECTED):
         return  # collected by another process meanwhile
     tx.execute(delete(charges).where(_recomputable(batch_id)))
-    if state == BatchState.REJECTED:
+    if state == BatchState.REJECTED or not any_budget(tx):
         return
     has_ended = state == BatchState.ENDED
     former = and_(
