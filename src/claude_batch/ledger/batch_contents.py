@@ -46,6 +46,12 @@ _UNPACKABLE = or_(
 )
 ELIGIBLE: tuple[Any, ...] = (_QUEUED, requests.c.live.is_(None), *_PACKABLE)
 """Conditions for requests that may be packed, for a query of requests joined to their runs."""
+IS_DIVISIBLE: Any = and_(
+    batches.c.state == BatchState.PACKED, batches.c.half_of.is_(None), batches.c.refusal.is_(None)
+)
+"""Condition for unsent batches from which cancelled requests may be taken.
+
+The halves of a refused batch are compared with each other, so they stay complete."""
 # A shared batch cannot be cancelled for one of its runs alone, so a run with a deadline gets
 # separate batches.
 ALONE: Any = case((runs.c.deadline.is_not(None), runs.c.id), else_="")

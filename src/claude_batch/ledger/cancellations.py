@@ -85,12 +85,9 @@ _CANCELLED_UNSENT = (
     select(batches.c.id)
     .join(lanes, lanes.c.id == batches.c.lane_id)
     .where(
-        batches.c.state == BatchState.PACKED,
+        batch_contents.IS_DIVISIBLE,
         # Before its first POST the cancellation itself has emptied it.
         batches.c.posts > 0,
-        # The halves of a refused batch are compared with each other, so they stay complete.
-        batches.c.half_of.is_(None),
-        batches.c.refusal.is_(None),
         lanes.c.workspace_id == bindparam("workspace"),
         exists().where(
             batch_runs.c.batch_id == batches.c.id,
