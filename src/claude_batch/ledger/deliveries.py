@@ -368,9 +368,10 @@ def why_kept(tx: Connection, run_id: str) -> str | None:
         return "it contains single calls, which are kept for the next equal call"
     if run.stored is None:
         return "it is still being stored"
-    if _count(tx, run_id, requests.c.finished.is_not(None)) < run.request_count:
+    if unfinished(tx, run_id):
         return "it is unfinished"
-    if _count(tx, run_id, requests.c.state == RequestState.LOST):
+    is_lost = requests.c.state == RequestState.LOST
+    if count_rows(tx, requests, requests.c.run_id == run_id, is_lost):
         return "it has requests that may or may not have been paid for; see `claude-batch unknown`"
     of_run = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
     former = (
@@ -388,10 +389,6 @@ def why_kept(tx: Connection, run_id: str) -> str | None:
     if run.delivered is None and (run.output is not None or run.results_dir is not None):
         return "its output is not written yet; write it with `claude-batch resume`"
     return None
-
-
-def _count(tx: Connection, run_id: str, where: Any) -> int:
-    return count_rows(tx, requests, requests.c.run_id == run_id, where)
 
 
 def begin_pruning(tx: Connection, run_id: str, process: str) -> str | None:
