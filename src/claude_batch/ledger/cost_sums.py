@@ -25,13 +25,12 @@ from sqlalchemy import (
 
 from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, RequestState
 from claude_batch.ledger import charges
-from claude_batch.ledger.portable_sql import in_chunks
+from claude_batch.ledger.portable_sql import count_rows, in_chunks, of_workspace
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
     batches,
     conversations,
-    lanes,
     params,
     requests,
     results,
@@ -525,11 +524,11 @@ def queue_of(tx: Connection, workspace_id: int) -> Queue:
 
     Open batches are those that the API has, or may have.
     """
-    queued = tx.scalar(
-        select(func.count())
-        .select_from(requests)
-        .join(lanes, lanes.c.id == requests.c.lane_id)
-        .where(requests.c.state == RequestState.QUEUED, lanes.c.workspace_id == workspace_id)
+    queued = count_rows(
+        tx,
+        requests,
+        requests.c.state == RequestState.QUEUED,
+        of_workspace(requests.c.lane_id, workspace_id),
     )
     by_state = (
         select(
@@ -538,15 +537,14 @@ def queue_of(tx: Connection, workspace_id: int) -> Queue:
             func.sum(batches.c.request_count).label("requests"),
             func.min(func.coalesce(batches.c.submitted, batches.c.intended)).label("oldest"),
         )
-        .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(batches.c.state.in_(UNDER_WAY), lanes.c.workspace_id == workspace_id)
+        .where(batches.c.state.in_(UNDER_WAY), of_workspace(batches.c.lane_id, workspace_id))
         .group_by(batches.c.state)
     )
     found: dict[str, Record] = {row.state: row for row in tx.execute(by_state)}
     packed = found.pop(BatchState.PACKED, None)
     at_api = found.values()
     return Queue(
-        queued=(queued or 0) + (packed.requests if packed is not None else 0),
+        queued=queued + (packed.requests if packed is not None else 0),
         at_api=sum(row.requests for row in at_api),
         batches=sum(row.count for row in at_api),
         oldest=min((row.oldest for row in at_api if row.oldest is not None), default=None),

@@ -36,7 +36,7 @@ from claude_batch.ledger.cancellations import may_be_live
 from claude_batch.ledger.charges import DAY, any_budget
 from claude_batch.ledger.cost_sums import BEGINNING
 from claude_batch.ledger.held_requests import is_held
-from claude_batch.ledger.portable_sql import among, contains, insert_one
+from claude_batch.ledger.portable_sql import among, contains, insert_one, of_workspace
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -99,14 +99,13 @@ def choose(tx: Connection, lane_id: int, run_ids: Collection[str]) -> int:
     return transitions.choose_live(tx, queued)
 
 
-_OF_WORKSPACE = lanes.c.workspace_id == bindparam("workspace")
 _LIVE_RUNS = select(runs.c.id).where(
     runs.c.live.is_not(None), runs.c.stored.is_not(None), runs.c.cancelled.is_(None)
 )
 _ANY_RUN = _LIVE_RUNS.limit(1)
 _WAITING = (
     select(requests.c.seq, requests.c.run_id, requests.c.reserve)
-    .where(_QUEUED, requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE)))
+    .where(_QUEUED, of_workspace(requests.c.lane_id, bindparam("workspace")))
     .order_by(requests.c.seq)
     .limit(bindparam("most"))
 )
@@ -415,16 +414,13 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
     The API keeps no list of live calls, so their outcome cannot be looked up. Each request counts
     as a lost call of today, so that budgets keep what it may have cost.
     """
-    of_lanes = requests.c.lane_id.in_(
-        select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
-    )
     # The next turn of a conversation between two turns may have been sent.
     between = requests.c.state == RequestState.CONTINUING
     unsent = list(
         tx.scalars(
-            select(batches.c.id)
-            .join(lanes, lanes.c.id == batches.c.lane_id)
-            .where(batches.c.state == BatchState.PACKED, lanes.c.workspace_id == workspace_id)
+            select(batches.c.id).where(
+                batches.c.state == BatchState.PACKED, of_workspace(batches.c.lane_id, workspace_id)
+            )
         )
     )
     waits = or_(
@@ -433,7 +429,11 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
         and_(is_held(), ~is_double()),
         and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
     )
-    gone = and_(of_lanes, waits, requests.c.run_id.in_(select(runs.c.id).where(may_be_live())))
+    gone = and_(
+        of_workspace(requests.c.lane_id, workspace_id),
+        waits,
+        requests.c.run_id.in_(select(runs.c.id).where(may_be_live())),
+    )
     found = tx.execute(
         select(requests.c.run_id, requests.c.lane_id, func.count())
         .where(gone)
@@ -490,10 +490,8 @@ def under_way(tx: Connection) -> list[Record]:
 
 def interrupted(tx: Connection, workspace_id: int) -> int:
     """End calls that were under way when their driver ended as lost; return their number."""
-    held = (
-        select(batches.c.id)
-        .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(batches.c.state == BatchState.LIVE, lanes.c.workspace_id == workspace_id)
+    held = select(batches.c.id).where(
+        batches.c.state == BatchState.LIVE, of_workspace(batches.c.lane_id, workspace_id)
     )
     left = and_(requests.c.batch_id.in_(held), requests.c.state == RequestState.PACKED)
     found = tx.execute(select(requests.c.batch_id, requests.c.seq).where(left)).all()

@@ -26,7 +26,7 @@ from claude_batch.ledger import charges, conversations, transitions
 from claude_batch.ledger.batch_contents import note_runs, recount
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.live_calls import may_take_turns
-from claude_batch.ledger.portable_sql import among, in_chunks, insert_one
+from claude_batch.ledger.portable_sql import among, in_chunks, insert_one, of_workspace
 from claude_batch.ledger.retries import ON_ORDER
 from claude_batch.ledger.schema import (
     OF_ANSWER,
@@ -91,8 +91,7 @@ def last_sending(tx: Connection, workspace_id: int) -> LastSending | None:
     """Return the last POST that the ledger records; None if there is none."""
     row = tx.execute(
         select(batches)
-        .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(lanes.c.workspace_id == workspace_id, batches.c.server_time.is_not(None))
+        .where(of_workspace(batches.c.lane_id, workspace_id), batches.c.server_time.is_not(None))
         .order_by(batches.c.server_time.desc(), batches.c.id.desc())
         .limit(1)
     ).one_or_none()
@@ -367,9 +366,8 @@ def answers_with_tools(
         tx.execute(
             select(requests.c.seq, results.c.sending, results.c.raw)
             .join(results, results.c.request_seq == requests.c.seq)
-            .join(lanes, lanes.c.id == requests.c.lane_id)
             .where(
-                lanes.c.workspace_id == workspace_id,
+                of_workspace(requests.c.lane_id, workspace_id),
                 requests.c.seq.in_(_conversing()),
                 or_(and_(requests.c.state == RequestState.CONTINUING, OF_ANSWER), found),
                 results.c.disposition == Disposition.TOOLS,
