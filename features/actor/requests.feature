@@ -9,14 +9,14 @@ Feature: A request and its actor become Messages params
     Then the actor's params for "Hello" are
       """
       {"model": "claude-haiku-4-5", "max_tokens": 4096, "temperature": 0.2, "system": "You review.",
-       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-2", "b-1"]}
+       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-1", "b-2"]}
       """
 
   Scenario: messages are sent as they are
     Then the actor's params for {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]} are
       """
       {"model": "claude-haiku-4-5", "max_tokens": 4096, "temperature": 0.2, "system": "You review.",
-       "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "betas": ["b-2", "b-1"]}
+       "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "betas": ["b-1", "b-2"]}
       """
 
   Scenario: blank texts of the assistant, which the API writes but does not accept, are left out
@@ -82,7 +82,7 @@ Feature: A request and its actor become Messages params
     And the actor's params with the defaults {"top_k": 2} for "Hello" are
       """
       {"model": "claude-haiku-4-5", "max_tokens": 4096, "temperature": 0.2, "system": "You review.", "top_k": 2,
-       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-2", "b-1"]}
+       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-1", "b-2"]}
       """
 
   Scenario: a provider's default betas serve an actor that has none
@@ -113,13 +113,13 @@ Feature: A request and its actor become Messages params
     Then the actor's params for {"prompt": "Hello", "model": "anthropic/claude-opus-5-5", "options": {"temperature": null, "max_tokens": 9, "effort": "x"}} are
       """
       {"model": "claude-opus-5-5", "max_tokens": 9, "system": "You review.", "effort": "x",
-       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-2", "b-1"]}
+       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-1", "b-2"]}
       """
     And the actor's params for {"prompt": "Hello", "options": {"system": "Be brief."}, "response_format": {"type": "object", "properties": {}}} are
       """
       {"model": "claude-haiku-4-5", "max_tokens": 4096, "temperature": 0.2, "system": "Be brief.",
        "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {}, "additionalProperties": false}}},
-       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-2", "b-1"]}
+       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-1", "b-2"]}
       """
 
   Scenario: An empty value among an actor's options counts as not set

@@ -163,12 +163,12 @@ async def _send(network: Network, _: bytes, rng: Random) -> None:
     assert sum(end is not None for end in ends) == 1, ends
     if answer.malformed is not None:
         says_no_key(answer.malformed.problem)
-        assert answer.raw and not answer.may_be_billed and not answer.is_definite_no
+        assert answer.raw and not answer.may_be_billed
         if answer.malformed.usage is not None:
             check_usage(answer.malformed.usage)
         # As the ledger keeps it.
         read_malformed(b'{"custom_id":"x","result":{"type":"succeeded","message":%b}}' % answer.raw)
-    _ = (answer.is_definite_no, answer.may_be_billed, answer.is_refusal, answer.is_redirect)
+    _ = answer.may_be_billed
 
 
 def _call(name: str, *words: Any) -> Call:

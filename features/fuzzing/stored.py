@@ -72,7 +72,7 @@ class Collected:
             b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b"
             % (len(body), body)
         )
-        await self._driver._collection.collect(leader, row.id)
+        await self._driver._collection.collect(leader, row)
         for answer in answers_by_position(self._ledger, run_id):
             if answer.state not in _WAITING:
                 read_answer(answer)

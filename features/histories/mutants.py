@@ -38,12 +38,12 @@ from claude_batch.lifecycle import (
     leader_lock,
     live_driver,
     packer,
+    polling,
     reconciliation,
     recovery,
     submission,
 )
 from claude_batch.lifecycle.answer_judges import AnswerJudges
-from claude_batch.lifecycle.reconciliation import Decision
 from claude_batch.lifecycle.tool_runner import Tools, Workbench
 from claude_batch.wire.batches_client import CreateAnswer
 from claude_batch.wire.encoding import LaneHeaders
@@ -58,7 +58,7 @@ AGAIN_RESTORED = "runs that are asked again in restored copies"
 
 
 def _hasty() -> AbstractContextManager[object]:
-    return patch.object(reconciliation, "decide", lambda *_, **__: Decision.DISPROVED)
+    return patch.object(reconciliation, "decide", lambda *_, **__: "not_accepted")
 
 
 def _unarmed() -> AbstractContextManager[object]:
@@ -70,7 +70,7 @@ def _spendthrift() -> AbstractContextManager[object]:
 
 
 def _impatient() -> AbstractContextManager[object]:
-    return patch.object(collection, "gap_since", lambda *_, now, after, **__: now - after)
+    return patch.object(polling, "gap_since", lambda *_, now, after, **__: now - after)
 
 
 def _unrivalled() -> AbstractContextManager[object]:

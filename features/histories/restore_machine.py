@@ -71,7 +71,8 @@ class RestoreVerdict(LiveVerdict):
 
         If not, the answers to what was forgotten are only reported."""
         self._reported: set[str] = set()
-        """Batches that were only reported. No later recovery looks so far back."""
+        """Batches that are only reported; or not found, if the copy does not know their workspace,
+        and its key is used before it recovers. No later recovery looks so far back."""
         self._allowed: int | None = 0
         """What was accounted for when the ledger was whole again, which no budget can prevent. None
         if it is not known yet."""
@@ -104,6 +105,10 @@ class RestoreVerdict(LiveVerdict):
         self._strangers = asked - stored - (self.removed - self._ever_strangers)
         self._ever_strangers |= self._strangers
         self.removed |= self._strangers
+        known_workspaces = self._used_workspaces()
+        self._reported.update(
+            remote.id for remote in self.forgotten() if remote.workspace not in known_workspaces
+        )
         self.interrupt()
 
     def recovering(self) -> None:
@@ -122,11 +127,13 @@ class RestoreVerdict(LiveVerdict):
     def _canceled(self) -> set[str]:
         return {row["id"] for row in self.rows("SELECT id FROM requests WHERE state = 'canceled'")}
 
+    def _used_workspaces(self) -> set[str]:
+        named = "SELECT name FROM workspaces w JOIN lanes l ON l.workspace_id = w.id"
+        return {row["name"] for row in self.rows(named)}
+
     def recovered_one(self, workspace: str) -> None:
         """The workspace of one key is said to be recovered."""
-        named = "SELECT name FROM workspaces w JOIN lanes l ON l.workspace_id = w.id"
-        stored = workspace in {row["name"] for row in self.rows(named)}
-        self._had_requests.setdefault(workspace, stored)
+        self._had_requests.setdefault(workspace, workspace in self._used_workspaces())
         if not self._had_requests[workspace]:
             there = [remote.id for remote in self.forgotten() if remote.workspace == workspace]
             self._reported.update(there)

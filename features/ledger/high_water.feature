@@ -657,6 +657,33 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: run actor.yaml asks.jsonl more.jsonl
     Then the command line exits with 0
 
+  Scenario: The key of a workspace that the restored ledger does not know recovers it, too
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 1ms
+    And the API has the faults
+      """
+      {"workspaces": {"sk-ant-marked-for-the-search-0123456789": "wrkspc_A", "sk-ant-other-key": "wrkspc_B"}}
+      """
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: ledger backup copy.db
+    And a command's environment has ANTHROPIC_API_KEY = sk-ant-other-key
+    And a command runs: run actor.yaml more.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And a command's environment has ANTHROPIC_API_KEY = sk-ant-marked-for-the-search-0123456789
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command's environment has ANTHROPIC_API_KEY = sk-ant-other-key
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      has the answers to 1 request that this ledger does not have
+      """
+    When a command's environment has ANTHROPIC_API_KEY = sk-ant-marked-for-the-search-0123456789
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      there is nothing to recover
+      """
+
   Scenario: What waited for a key without a known workspace is not sent again if another key has recovered that workspace
     When a command runs: run actor.yaml asks.jsonl
     And the API has the faults

@@ -56,8 +56,8 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       | scope | name      | reserved | spent | doubt | uncounted |
       | actor | tests/one | 500      | 90    | 7     | []        |
 
-  # If it fails, raise `SCHEMA_VERSION`, add a step to `STEPS` and a file of the former tables, then
-  # write the new version and digest here.
+  # If it fails, raise `SCHEMA_VERSION`, add what `add_what_is_missing` does not do to `_CHANGES` and
+  # a file of the former tables, then write the new version and digest here.
   Scenario: A change of the tables raises the schema version
     Then a new ledger has schema version 9, and its tables have the digest "b2a13fbf7eab1150"
 

@@ -627,13 +627,13 @@ Feature: Reconciliation finds out what became of a sending that had no answer
 
   Scenario: The states of the candidates decide an unknown sending
     Then candidates decide as follows
-      | states        | settled | decision   |
-      |               | no      | WAIT       |
-      |               | yes     | DISPROVED  |
-      | foreign       | yes     | DISPROVED  |
-      | foreign, open | yes     | WAIT       |
-      | foreign, gone | yes     | UNRESOLVED |
-      | gone          | no      | WAIT       |
+      | states        | settled | decision     |
+      |               | no      | none         |
+      |               | yes     | not_accepted |
+      | foreign       | yes     | not_accepted |
+      | foreign, open | yes     | none         |
+      | foreign, gone | yes     | unresolved   |
+      | gone          | no      | none         |
 
   Scenario: A new batch avoids the count of an unknown one
     Given an API

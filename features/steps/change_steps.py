@@ -173,9 +173,7 @@ def _(context: Context, numbers: int) -> int:
 @then("a ledger that is to be migrated from version 1 is left as it is, without a copy beside it")
 def _(context: Context) -> None:
     ledger = context.ledger
-    migrations.migrate_file(
-        Path(ledger.backend.address), ledger._engine, ledger.every_leader_lock, ledger._writing, 1
-    )
+    migrations.migrate_file(ledger.backend, Path(ledger.backend.address), 1)
     assert not list(context.tmp.glob("*.v1*")), list(context.tmp.iterdir())
     assert opened(context, ledger.location).incarnation == ledger.incarnation
 

@@ -36,7 +36,7 @@ from claude_batch.cli.user_messages import BadOutput, printing_errors
 from claude_batch.core.errors import BadInput
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger.store import Ledger
-from claude_batch.providers import progress
+from claude_batch.providers import progress_reports
 from claude_batch.providers.status import BatchStatus, RunStatus, all_statuses
 
 SOURCES = str(Path(str(cb.__file__)).parents[1])
@@ -595,10 +595,11 @@ def _(what: str, statuses: list[list[Any]]) -> dict[str, Any]:
     errors = io.StringIO()
     clock = iter([float(second) for second, *_ in statuses])
     ticking = mock.patch("time.monotonic", lambda: next(clock))
-    with redirect_stderr(errors), ticking, progress.display() as shown:
+    with redirect_stderr(errors), ticking, progress_reports.display() as show:
         for _, succeeded, obstacle in statuses:
             counts = {RequestState.SUCCEEDED: succeeded, RequestState.PACKED: 10}
-            shown.show(a_status(counts=counts if succeeded else {}), obstacle)
+            counts = counts if succeeded else {}
+            show(a_status(counts=counts, waiting_for=obstacle or "1 batch"), None)
     return {"lines": errors.getvalue().splitlines()}
 
 
@@ -615,12 +616,14 @@ def rendered(what: Any) -> str:
 
 def table_of(run: str) -> Any:
     if run == "delivered":
-        return progress.run_details(a_status(waiting_for="", output="o", delivered=1.0))
+        return progress_reports.run_details(a_status(waiting_for="", output="o", delivered=1.0))
     if run == "not written":
         counts = {RequestState.SUCCEEDED: 1000}
-        return progress.run_details(a_status(counts=counts, waiting_for="", output="o"))
+        return progress_reports.run_details(a_status(counts=counts, waiting_for="", output="o"))
     if run == "not reached":
-        return progress.run_details(a_status(batches=(a_batch(1),)), "no contact")
+        return progress_reports.run_details(
+            a_status(batches=(a_batch(1),), waiting_for="no contact")
+        )
     assert run == "with 25 batches", run
     odd = (
         a_batch(23, batch_id=None, submitted=None, next_check=None, note="[red]not sent[/]"),
@@ -628,7 +631,7 @@ def table_of(run: str) -> Any:
     )
     batches = (*(a_batch(n) for n in range(23)), *odd)
     full = a_status(label="[bold]mine", output="/tmp/out.jsonl", strange_lines=3, batches=batches)
-    return progress.run_details(full)
+    return progress_reports.run_details(full)
 
 
 @rule("the table of a run shows words")

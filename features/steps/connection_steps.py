@@ -23,7 +23,7 @@ from tables import rule
 
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.wire.batches_client import ApiError, BatchesClient
-from claude_batch.wire.connection import Connection, Disconnected
+from claude_batch.wire.connection import Connection, Unreachable
 
 _PATH = "/v1/messages"
 _OF_CREDENTIALS = ("ANTHROPIC_", "SSL_CERT_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -169,8 +169,8 @@ def _(variable: str, value: str) -> str:
         connection = Connection(api_key="sk-of-key")
         try:
             await connection.send("GET", _PATH)
-        except Disconnected as error:
-            return connection.redaction.reason(error)
+        except Unreachable as error:
+            return error.reason
         finally:
             await connection.aclose()
         raise AssertionError("the call was answered")

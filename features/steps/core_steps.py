@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from itertools import chain
 from typing import Any
+from unittest import mock
 
 from behave import use_step_matcher
 from behave.runner import Context
@@ -69,13 +70,14 @@ def _(
     yaml: dict[str, str] | None = None,
 ) -> Any:
     configured = BatchProcessingMode(**yaml) if yaml else True
-    return _checked(lambda: resolve_mode(configured, keywords or {}, environment or {}))
+    with mock.patch.dict(os.environ, environment or {}):
+        return _checked(lambda: resolve_mode(configured, keywords or {}))
 
 
 @rule("a setting without any source is")
 def _(context: Context, setting: str) -> Any:
     assert {row["setting"] for row in context.table} == {*BatchProcessingMode.model_fields}
-    return getattr(resolve_mode(environ={}), setting)
+    return getattr(resolve_mode(), setting)
 
 
 @rule("a ledger's settings are resolved")
@@ -83,7 +85,8 @@ def _(
     keywords: dict[str, Any] | None = None, environment: dict[str, str] | None = None
 ) -> settings.LedgerSettings:
     given = {"settling": None, **(keywords or {})}
-    return _checked(lambda: settings.resolve_ledger_settings(given, environment or {}))
+    with mock.patch.dict(os.environ, environment or {}):
+        return _checked(lambda: settings.resolve_ledger_settings(given))
 
 
 def _environment(variables: dict[str, str] | None) -> None:
@@ -95,7 +98,8 @@ def _environment(variables: dict[str, str] | None) -> None:
 
 @rule("the names of environment variables are checked")
 def _(environment: dict[str, str]) -> None:
-    _checked(lambda: check_environment(environment))
+    with mock.patch.dict(os.environ, environment):
+        _checked(check_environment)
 
 
 @rule("the default ledger is found")

@@ -14,8 +14,8 @@ from behave.runner import Context
 from sqlalchemy import insert, select, update
 
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger import store
 from claude_batch.ledger.backends import sqlite, sqlite_file
+from claude_batch.ledger.backends.backend import written_ledgers
 from claude_batch.ledger.schema import meta, params
 from claude_batch.ledger.store import Ledger
 
@@ -40,7 +40,7 @@ def _(context: Context, count: int, part: str = "") -> None:
     else:
         filled(context.path, count).close()
         assert context.path.stat().st_size > 80 * PAGE
-    store._written.clear()  # as if another process had made it
+    written_ledgers.clear()  # as if another process had made it
     Path(f"{context.path}.seat-1").touch()
 
 

@@ -97,7 +97,7 @@ def _(context: Context, count: int, hours: int) -> None:
 
     async def wait() -> None:
         loop = asyncio.get_running_loop()
-        app = GatewayApp(Gateway(context.gateway_provider, context.gateway_settings, None))
+        app = GatewayApp(Gateway(context.gateway_provider, context.gateway_settings))
         serving = [asyncio.create_task(each.serve(app)) for each in connections]
         # Until they are stored and sent, time passes as it does.
         selector.jumps = False

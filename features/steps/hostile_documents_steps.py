@@ -159,9 +159,7 @@ def _(context: Context, name: str, document: str) -> dict[str, str]:
     path = context.tmp / name
     path.write_bytes(BOMBS[document]())
     with mock.patch.object(docx, "SECONDS", 3.0):
-        messages_with(
-            [Document(path)], "Look", None, model="claude-haiku-4-5", citations=False, key=None
-        )
+        messages_with([Document(path)], "Look", None, model="claude-haiku-4-5", citations=False)
     return {}
 
 

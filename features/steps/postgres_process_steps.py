@@ -288,11 +288,10 @@ def _(context: Context, name: str, how: str) -> None:
     if how == "directly":
         return
     assert how == "behind a pooler that drops notices", how
-    watch = context.watch._watch
     # What a pooler does that gives the connection to another client after each transaction.
-    watch._connection.execute("UNLISTEN *")
-    list(watch._connection.notifies(timeout=0))
-    watch._proved = float("-inf")
+    context.watch._connection.execute("UNLISTEN *")
+    list(context.watch._connection.notifies(timeout=0))
+    context.watch._proved = float("-inf")
 
 
 @when("process {name:w} sends heartbeats for {seconds:d} seconds")

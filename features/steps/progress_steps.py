@@ -24,7 +24,7 @@ from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import enqueue, workspaces
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches
-from claude_batch.providers import progress as progress_module
+from claude_batch.providers import progress_reports
 from claude_batch.providers.progress import Progress, expected_end
 from claude_batch.providers.status import RunStatus, status_of
 
@@ -180,17 +180,17 @@ def _(context: Context) -> None:
     errors = io.StringIO()
     clock = iter([0.0, 10.0, 20.0])
     ticking = mock.patch("time.monotonic", lambda: next(clock))
-    with redirect_stderr(errors), ticking, progress_module.display() as shown:
-        shown.show(_status(), "", _progress())
-        shown.show(_status(), "", _progress(expected_end=time.time() + 300))
-        shown.show(_status(), "", _progress(cost=0, unpriced=0, expected_end=None))
+    with redirect_stderr(errors), ticking, progress_reports.display() as show:
+        show(_status(), _progress())
+        show(_status(), _progress(expected_end=time.time() + 300))
+        show(_status(), _progress(cost=0, unpriced=0, expected_end=None))
     lines = [line.strip() for line in context.text.splitlines()]
     assert errors.getvalue().splitlines() == lines, errors.getvalue()
 
 
 @rule("progress is put into words")
 def _(fields: dict[str, Any]) -> dict[str, list[str]]:
-    return {"words": progress_module.progress_words(_progress(**fields))}
+    return {"words": progress_reports.progress_words(_progress(**fields))}
 
 
 @then("the terminal has drawn right above a table")

@@ -23,7 +23,7 @@ from event_steps import keep_log
 from tables import rule
 
 import claude_batch as cb
-from claude_batch.providers.progress import Reports, check_progress
+from claude_batch.providers.progress_reports import Reports, check_progress
 
 Ask = Callable[[cb.Actor, list[str], Any], list[cb.ActorResult]]
 

@@ -511,7 +511,7 @@ def _(context: Context) -> None:
     everybody.attach([ends])
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     context.add_cleanup(ledger.close)
-    noticing = Noticing(ledger, everybody, list, list, lambda *_: None)
+    noticing = Noticing(ledger, everybody, {}, list, lambda *_: None)
     for _ in range(2):
         noticing.follow(["run-that-is-gone", context.run.id])
         noticing.look()

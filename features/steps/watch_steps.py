@@ -14,7 +14,7 @@ from cli_steps import command, spawn
 from staging import until
 
 from claude_batch.ledger.store import Ledger
-from claude_batch.providers.progress import without_times
+from claude_batch.providers.progress_reports import without_times
 
 
 @when("a command runs in the background: {words}")

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import claude_batch as cb
 from claude_batch.gateway import GatewaySettings
-from claude_batch.gateway.gateway_app import serve
+from claude_batch.gateway.gateway_app import GatewayServer
 
 PING = 0.1
 
 with cb.ClaudeBatchProvider() as provider:
-    serve(provider, GatewaySettings(port=0, hold=PING, ping=PING, claude_code_ping=PING))
+    settings = GatewaySettings(port=0, hold=PING, ping=PING, claude_code_ping=PING)
+    GatewayServer(provider, settings).serve(
+        lambda url: print(f"gateway listening on {url}", flush=True)
+    )

@@ -90,19 +90,18 @@ optionally ``title``, ``context`` and ``image``.
 """
 
 
-def documents_of(given: Iterable[DocumentLike], key: str | None = None) -> tuple[Document, ...]:
+def documents_of(given: Iterable[DocumentLike]) -> tuple[Document, ...]:
     """Convert values to documents. Raises `InvalidRequestError`."""
     if isinstance(given, str | bytes | os.PathLike | Mapping | Document):
-        raise InvalidRequestError("`documents` must be a list, even for one document", key=key)
+        raise InvalidRequestError("`documents` must be a list, even for one document")
     if not isinstance(cast("object", given), Iterable):
         raise InvalidRequestError(
-            f"`documents` must be a list, not {type(given).__name__}; without any, give []",
-            key=key,
+            f"`documents` must be a list, not {type(given).__name__}; without any, give []"
         )
-    return tuple(_document(each, key) for each in given)
+    return tuple(map(_document, given))
 
 
-def _document(given: object, key: str | None) -> Document:
+def _document(given: object) -> Document:
     if isinstance(given, Document):
         found = given
     elif isinstance(given, Mapping):
@@ -113,29 +112,28 @@ def _document(given: object, key: str | None) -> Document:
             said = f"; unknown: {', '.join(sorted(map(str, unknown)))}" if unknown else ""
             raise InvalidRequestError(
                 "a document has one of `path`, `url` and `file_id`, and may have `title`, "
-                f"`context` and `image`{said}",
-                key=key,
+                f"`context` and `image`{said}"
             )
-        found = Document(_source(*sources[0], key), **fields)
+        found = Document(_source(*sources[0]), **fields)
     else:
         found = Document(cast("Any", given))
     source = cast("object", found.source)
     if isinstance(source, bytes) and not source:
-        raise InvalidRequestError(f"document {found.name}: is empty", key=key)
+        raise InvalidRequestError(f"document {found.name}: is empty")
     if not isinstance(source, str | bytes | os.PathLike) or not source:
         raise InvalidRequestError(
-            f"a document is a path, bytes, a URL or a file id, not {source!r}", key=key
+            f"a document is a path, bytes, a URL or a file id, not {source!r}"
         )
     for name, kind, what in _OPTIONS:
         value = getattr(found, name)
         if value is not None and not isinstance(value, kind):
             raise InvalidRequestError(
-                f"document {found.name}: its `{name}` must be {what}, not {value!r}", key=key
+                f"document {found.name}: its `{name}` must be {what}, not {value!r}"
             )
     return found
 
 
-def _source(word: str, given: object, key: str | None) -> Any:
+def _source(word: str, given: object) -> Any:
     """Return the source that a mapping names: a path is never taken for an id, nor the reverse."""
     if not isinstance(given, str) or not given:
         return given  # the caller reports it
@@ -143,13 +141,12 @@ def _source(word: str, given: object, key: str | None) -> Any:
         return Path(given)
     if word == "url" and not _URL.match(given):
         raise InvalidRequestError(
-            f"`url` must begin with http:// or https://, not {given!r}; a file is a `path`", key=key
+            f"`url` must begin with http:// or https://, not {given!r}; a file is a `path`"
         )
     if word == "file_id" and not _FILE_ID.fullmatch(given):
         raise InvalidRequestError(
             f"`file_id` must be the id of an uploaded file (file_…), not {given!r}; a file on "
-            "this machine is a `path`",
-            key=key,
+            "this machine is a `path`"
         )
     return given
 
@@ -230,14 +227,13 @@ def messages_with(
     *,
     model: str,
     citations: bool,
-    key: str | None,
 ) -> tuple[Sequence[Mapping[str, Any]], Shared | None]:
     """Return a prompt, or messages, with the documents before the first user's text.
 
     Also returns the documents that may be uploaded; None if none is large enough. Raises
     `InvalidRequestError`.
     """
-    blocks, contents = _content(documents_of(documents, key), prompt, model, citations, key)
+    blocks, contents = _content(documents_of(documents), prompt, model, citations)
     if messages is None:
         built: list[Mapping[str, Any]] = [{"role": "user", "content": blocks}]
         return built, Shared(built, 0, contents) if contents else None
@@ -247,7 +243,7 @@ def messages_with(
             own: object = message["content"]
             if not isinstance(own, str | list | tuple):
                 raise InvalidRequestError(
-                    f"message {place + 1}: its content must be a text or a list of blocks", key=key
+                    f"message {place + 1}: its content must be a text or a list of blocks"
                 )
             after: list[Any] = (
                 [{"type": "text", "text": own}]
@@ -256,7 +252,7 @@ def messages_with(
             )
             built[place] = {**message, "content": [*blocks, *after]}
             return built, Shared(built, place, contents) if contents else None
-    raise InvalidRequestError("`documents` need a message of the user, but there is none", key=key)
+    raise InvalidRequestError("`documents` need a message of the user, but there is none")
 
 
 class _Read(NamedTuple):
@@ -270,7 +266,7 @@ class _Read(NamedTuple):
 
 
 def _content(
-    documents: Sequence[Document], text: str | None, model: str, citations: bool, key: str | None
+    documents: Sequence[Document], text: str | None, model: str, citations: bool
 ) -> tuple[list[dict[str, Any]], list[tuple[int, Content]]]:
     """Return a user's content: documents first, as the API advises, then the text.
 
@@ -285,7 +281,7 @@ def _content(
         try:
             block, read = _block(document)
         except ValueError as error:
-            raise InvalidRequestError(f"document {document.name}: {error}", key=key) from None
+            raise InvalidRequestError(f"document {document.name}: {error}") from None
         if read is not None:
             media = read.media
             pages += media.pages
@@ -300,14 +296,12 @@ def _content(
     if pages > (most := max_pdf_pages(model)):
         raise InvalidRequestError(
             f"its PDFs have {pages:,} pages together, but in a request to {model} the API "
-            f"accepts {most}; split them over several requests",
-            key=key,
+            f"accepts {most}; split them over several requests"
         )
     if len(sizes) > _MANY_IMAGES and max(map(max, sizes)) > _SIDE_OF_MANY:
         raise InvalidRequestError(
             f"it has {len(sizes)} images, and with more than {_MANY_IMAGES} none may be larger "
-            f"than {_SIDE_OF_MANY:,} pixels a side",
-            key=key,
+            f"than {_SIDE_OF_MANY:,} pixels a side"
         )
     if text is not None:
         blocks.append({"type": "text", "text": text})

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from claude_batch.actor.configuration import (
     KEYS_CHECKED,
     ActorConfiguration,
+    close_word,
     key_faults,
     misplaced_budgets,
     unused_keys,
@@ -56,18 +57,7 @@ class ActorLoader:
         cls, text: str, source: str = "<string>", *, name: str | None = None
     ) -> ActorConfiguration:
         """Return the actor of a YAML text; ``source`` is the text's name in messages."""
-        document = _Document.parse(text, source)
-        faults = list(document.faults())
-        if faults:
-            raise _one_of(faults, source)
-        actor, faults = document.actor(document.choose(name))
-        if actor is None or faults:
-            raise _one_of(faults, source)
-        try:
-            actor.require_answerable()
-        except ActorConfigurationError as error:
-            raise document.error(str(error), (*document.choose(name).path, "type")) from None
-        return actor
+        return _Document.parse(text, source).chosen(name)
 
     @classmethod
     def load_all(cls, path: str | os.PathLike[str]) -> list[ActorConfiguration]:
@@ -75,16 +65,11 @@ class ActorLoader:
         text, source = _read(path)
         document = _Document.parse(text, source)
         faults = list(document.faults())
-        actors: list[ActorConfiguration] = []
-        if not faults:
-            for entry in document.entries():
-                actor, found = document.actor(entry)
-                faults.extend(found)
-                if actor is not None:
-                    actors.append(actor.in_folder(os.path.dirname(source)))
+        found = [] if faults else [document.actor(entry, faults) for entry in document.entries()]
         if faults:
             raise _one_of(faults, source)
-        return actors
+        folder = os.path.dirname(source)
+        return [actor.in_folder(folder) for actor in found if actor is not None]
 
     @classmethod
     def is_actor(cls, path: str | os.PathLike[str]) -> bool:
@@ -103,15 +88,7 @@ class ActorLoader:
         cls, data: Mapping[str, Any], source: str | None = None, *, name: str | None = None
     ) -> ActorConfiguration:
         """Return the actor of a mapping that was read elsewhere, for example by a host."""
-        document = _Document(source, dict(data))
-        faults = list(document.faults())
-        actor: ActorConfiguration | None = None
-        if not faults:
-            actor, faults = document.actor(document.choose(name))
-        if actor is None or faults:
-            raise _one_of(faults, source)
-        actor.require_answerable()
-        return actor
+        return _Document(source, dict(data)).chosen(name)
 
     @classmethod
     def check(cls, path: str | os.PathLike[str]) -> list[ActorConfigurationError]:
@@ -126,17 +103,15 @@ class ActorLoader:
         except ActorConfigurationError as error:
             return [error]
         faults = list(document.faults())
-        known = {(fault.line, str(fault)) for fault in faults}
         for entry in document.entries():
-            found = document.actor(entry)[1]
-            faults.extend(each for each in found if (each.line, str(each)) not in known)
+            document.actor(entry, faults)
         if not faults:
             try:
                 if len(document.entries()) == 1 or document.default_actor() is not None:
                     cls.loads(text, source)
             except ActorConfigurationError as error:
                 faults.append(error)
-        return sorted(faults, key=lambda fault: fault.line or 0)
+        return _in_order(faults)
 
 
 def unused_notes(source: str, actor: ActorConfiguration, *, placed: bool = False) -> Iterator[str]:
@@ -316,14 +291,29 @@ class _Document:
             f"{who} called {wanted!r} is not in the file, which has {_ids(entries)}", path
         )
 
+    def chosen(self, name: str | None) -> ActorConfiguration:
+        """Return the requested actor. Raises the first error of the file, or of the actor."""
+        faults = list(self.faults())
+        if faults:
+            raise _one_of(faults, self.source)
+        entry = self.choose(name)
+        actor = self.actor(entry, faults)
+        if actor is None:
+            raise _one_of(faults, self.source)
+        try:
+            actor.require_answerable()
+        except ActorConfigurationError as error:
+            raise self.error(str(error), (*entry.path, "type")) from None
+        return actor
+
     def actor(
-        self, entry: _Entry
-    ) -> tuple[ActorConfiguration | None, list[ActorConfigurationError]]:
-        """Return the configuration of an entry, or None and all its errors."""
+        self, entry: _Entry, faults: list[ActorConfigurationError]
+    ) -> ActorConfiguration | None:
+        """Return the configuration of an entry, or None; then its errors are added to a list."""
         data = dict(entry.data)
         if entry.identifier is not None and data.get("name") is None:
             data["name"] = entry.identifier
-        faults = [self.error(text, (*entry.path, *path)) for path, text in key_faults(data)]
+        found = [self.error(text, (*entry.path, *path)) for path, text in key_faults(data)]
         configuration: ActorConfiguration | None = None
         try:
             configuration = _validate(data)
@@ -332,14 +322,15 @@ class _Document:
                 place = (*entry.path, *path)
                 if path and path[0] not in (*entry.data, *map(str, entry.data)):
                     place = (*entry.path, "config", *path)
-                faults.append(self.error(text, place))
+                found.append(self.error(text, place))
         if configuration is None or configuration.type == "llm":
-            faults += [self.error(*fault) for fault in self._misread(entry)]
-        if faults or configuration is None:
-            return None, list({str(fault): fault for fault in faults}.values())
-        if entry.identifier is not None:
-            configuration = configuration.in_envelope(entry.identifier, self.data)
-        return configuration, []
+            found += [self.error(*fault) for fault in self._misread(entry)]
+        if found or configuration is None:
+            faults += found
+            return None
+        if entry.identifier is None:
+            return configuration
+        return configuration.in_envelope(entry.identifier, self.data)
 
     def _misread(self, entry: _Entry) -> Iterator[tuple[str, _Path]]:
         """Yield the faults of values that are sent as they are in the file."""
@@ -467,10 +458,8 @@ def _expected(detail: ErrorDetails) -> str:
 
 
 def _meant(key: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(key.lower().replace("-", "_"), _BATCH_KEYS, n=1, cutoff=0.6)
-    return f" (did you mean `{close[0]}`?)" if close else ""
+    meant = close_word(key, _BATCH_KEYS, cutoff=0.6)
+    return "" if meant is None else f" (did you mean `{meant}`?)"
 
 
 def _show(value: object) -> str:
@@ -560,9 +549,15 @@ def _ids(entries: list[_Entry]) -> str:
     return ", ".join(entry.identifier or str(entry.data.get("name")) for entry in entries)
 
 
+def _in_order(faults: list[ActorConfigurationError]) -> list[ActorConfigurationError]:
+    """Return the errors by line, each once: several checks may find the same one."""
+    distinct = {str(fault): fault for fault in faults}
+    return sorted(distinct.values(), key=lambda fault: fault.line or 0)
+
+
 def _one_of(faults: list[ActorConfigurationError], source: str | None) -> ActorConfigurationError:
     """Return the first error by line; if there are more, it explains how to list them."""
-    first, *others = sorted(faults, key=lambda fault: fault.line or 0)
+    first, *others = _in_order(faults)
     if not others:
         return first
     more = f"(and {len(others)} more; `claude-batch actors validate {source or 'FILE'}` lists all)"

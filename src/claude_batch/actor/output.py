@@ -100,14 +100,14 @@ _Path: TypeAlias = tuple[str | int, ...]
 class Labels:
     """The labels of a JSON schema: what to ask for, and how to read the answer."""
 
-    def __init__(self, schema: Mapping[str, Any], key: str | None = None) -> None:
+    def __init__(self, schema: Mapping[str, Any]) -> None:
         """Raises `InvalidRequestError`, which names the field that cannot have a label."""
         try:
-            root = _SchemaReader(schema, key).node([schema], "")
+            root = _SchemaReader(schema).node([schema], "")
         except RecursionError:
-            raise _refusal("", "This format is nested too deeply; flatten it", key) from None
+            raise _refusal("", "This format is nested too deeply; flatten it") from None
         if not isinstance(root, _Object):
-            raise _refusal("", "This format has no fields; use a model with fields", key)
+            raise _refusal("", "This format has no fields; use a model with fields")
         self._root = root
         self._values: dict[str, _Value] = {
             label: node for label, node in _labelled(root) if isinstance(node, _Value)
@@ -299,21 +299,19 @@ def _value(text: str, node: _Value) -> Any:
     return text
 
 
-def _refusal(label: str, why: str, key: str | None) -> InvalidRequestError:
+def _refusal(label: str, why: str) -> InvalidRequestError:
     field = f"field `{label}`: " if label else ""
     return InvalidRequestError(
         f"{field}with citations, the answer is requested as labelled fields, because the API does "
-        f"not accept a schema together with citations. {why}, or turn citations off",
-        key=key,
+        f"not accept a schema together with citations. {why}, or turn citations off"
     )
 
 
 class _SchemaReader:
     """Reads a schema's nodes. References are followed, and alternatives are united."""
 
-    def __init__(self, schema: Mapping[str, Any], key: str | None) -> None:
+    def __init__(self, schema: Mapping[str, Any]) -> None:
         self._root = schema
-        self._key = key
         self._parts = 0
 
     def node(self, schemas: Sequence[Any], label: str) -> _Node:
@@ -345,7 +343,7 @@ class _SchemaReader:
             return self._object(objects, label, "null" in kinds, description)
         if objects or item is not None or not kinds <= {*_SCALARS, "list"} or not kinds:
             why = "Its type is not known, or it is one of several that cannot share a label"
-            raise _refusal(label, f"{why}; change the model", self._key)
+            raise _refusal(label, f"{why}; change the model")
         inlined = [self._inlined(schema) for schema in schemas]
         same = all(each == inlined[0] for each in inlined)
         return _Value(kinds, literals, inlined[0] if same else {"anyOf": inlined})
@@ -358,12 +356,12 @@ class _SchemaReader:
             for name, schema in cast("Mapping[str, Any]", part.get("properties") or {}).items():
                 named.setdefault(name, []).append(schema)
         if not named:
-            raise _refusal(label, "An object whose fields are not known has no labels", self._key)
+            raise _refusal(label, "An object whose fields are not known has no labels")
         fields: dict[str, _Node] = {}
         for name, schemas in named.items():
             inner = f"{label}.{name}" if label else name
             if _NAME.fullmatch(name) is None:
-                raise _refusal(inner, "Its name cannot be a label; rename it", self._key)
+                raise _refusal(inner, "Its name cannot be a label; rename it")
             fields[name] = self.node(schemas, inner)
         shared = {name for name, schemas in named.items() if len(schemas) == len(objects)}
         required = {name for name in shared if all(name in _required(part) for part in objects)}
@@ -382,7 +380,7 @@ class _SchemaReader:
         while True:
             self._parts += 1
             if self._parts > _MOST_PARTS:
-                raise _refusal("", "This format is too large; use a smaller one", self._key)
+                raise _refusal("", "This format is too large; use a smaller one")
             if not isinstance(found, Mapping):
                 return {}
             known = cast("Mapping[str, Any]", found)

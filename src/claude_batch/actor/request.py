@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import fields as fields_of
 from functools import cached_property
 from types import UnionType
 from typing import Any, Final, TypeAlias, cast
@@ -104,37 +105,38 @@ class ActorRequest:
             and self.output_format is None
         ):
             return  # by far the most frequent kind, and always valid
-        given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
         if self.key is not None and not (isinstance(cast("object", self.key), str) and self.key):
             raise InvalidRequestError(f"a key must be a non-empty text, not {self.key!r}")
+        try:
+            self._check()
+        except InvalidRequestError as error:
+            raise error.naming(self.key) from None
+
+    def _check(self) -> None:
         if self.key is not None and not is_unicode(self.key):
             raise InvalidRequestError(
                 "this key has a lone surrogate, which occurs in file names that are not UTF-8; "
-                "give it another key",
-                key=self.key,
+                "give it another key"
             )
         if self.key is not None and "\0" in self.key:
             raise InvalidRequestError(
-                f"a key must not have a NUL character, and {self.key!r} has one", key=self.key
+                f"a key must not have a NUL character, and {self.key!r} has one"
             )
+        given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
         if given != 1:
             what = "none is given" if given == 0 else f"{given} are given"
             raise InvalidRequestError(
-                f"give exactly one of `prompt`, `messages` and `params`; {what}", key=self.key
+                f"give exactly one of `prompt`, `messages` and `params`; {what}"
             )
         if self.prompt is not None:
-            if (fault := _prompt_fault(self.prompt)) is not None:
-                raise InvalidRequestError(fault, key=self.key)
+            _check_prompt(self.prompt)
         elif self.messages is not None:
-            if (fault := _messages_fault(self.messages)) is not None:
-                raise InvalidRequestError(fault, key=self.key)
+            _check_messages(self.messages)
             object.__setattr__(self, "messages", plain_messages(self.messages))
-        elif not isinstance(cast("object", self.params), Mapping):
-            raise InvalidRequestError(
-                f"`params` must be a mapping, not {_kind(self.params)}", key=self.key
-            )
-        elif self.params is not None:
-            params = dict(self.params)
+        else:
+            if not isinstance(cast("object", self.params), Mapping):
+                raise InvalidRequestError(f"`params` must be a mapping, not {_kind(self.params)}")
+            params = dict(self.params or {})
             if "messages" in params:
                 params["messages"] = plain_messages(params["messages"])
             object.__setattr__(self, "params", params)
@@ -164,36 +166,28 @@ class ActorRequest:
     def _check_overrides(self) -> None:
         model, options = cast("object", self.model), cast("object", self.options)
         if model is not None and not (isinstance(model, str) and model.strip()):
-            raise InvalidRequestError(
-                f"`model` must be a non-empty text, not {_kind(model)}", key=self.key
-            )
+            raise InvalidRequestError(f"`model` must be a non-empty text, not {_kind(model)}")
         if options is not None and not isinstance(options, Mapping):
-            raise InvalidRequestError(
-                f"`options` must be a mapping, not {_kind(options)}", key=self.key
-            )
+            raise InvalidRequestError(f"`options` must be a mapping, not {_kind(options)}")
         if self.options is not None:
             object.__setattr__(self, "options", dict(self.options))
         if self.params is not None and not (model is None and options is None):
             raise InvalidRequestError(
                 "`model` and `options` can be used with `prompt` or `messages`; in raw `params`, "
-                "write them there",
-                key=self.key,
+                "write them there"
             )
 
     def _check_documents(self) -> None:
-        documents = documents_of(self.documents, self.key)
+        documents = documents_of(self.documents)
         object.__setattr__(self, "documents", documents)
         if not isinstance(cast("object", self.citations), bool):
-            raise InvalidRequestError("`citations` must be true or false", key=self.key)
+            raise InvalidRequestError("`citations` must be true or false")
         if self.citations and not documents:
-            raise InvalidRequestError(
-                "`citations` need `documents`, but there are none", key=self.key
-            )
+            raise InvalidRequestError("`citations` need `documents`, but there are none")
         if documents and self.params is not None:
             raise InvalidRequestError(
                 "`documents` can be used with `prompt` or `messages`; in raw `params`, add the "
-                "blocks yourself",
-                key=self.key,
+                "blocks yourself"
             )
 
     @classmethod
@@ -227,10 +221,10 @@ class ActorRequest:
     @classmethod
     def _of_mapping(cls, value: Mapping[str, Any]) -> ActorRequest:
         fields = dict(value)
-        keys = [fields.pop(name) for name in ("id", "key") if fields.get(name) is not None]
-        if len(keys) == 2 and keys[0] != keys[1]:
+        keys = [fields.pop("id", None), fields.pop("key", None)]
+        if None not in keys and keys[0] != keys[1]:
             raise InvalidRequestError("`id` and `key` mean the same, but differ; give one of them")
-        key: Any = keys[0] if keys else None
+        key: Any = keys[0] if keys[0] is not None else keys[1]
         if type(key) is int:  # a line's number, as people number them
             key = str(key)
         if unknown := [name for name in fields if name not in _FIELDS]:
@@ -244,18 +238,7 @@ class ActorRequest:
                 f"`response_format` must be a JSON schema, not {_kind(asked)}",
                 key=key if isinstance(key, str) else None,
             )
-        return cls(
-            fields.get("prompt"),
-            messages=fields.get("messages"),
-            params=fields.get("params"),
-            key=key,
-            documents=fields.get("documents", ()),
-            citations=fields.get("citations", False),
-            model=fields.get("model"),
-            options=fields.get("options"),
-            output_format=fields.get("response_format"),
-            context=fields.get("context"),
-        )
+        return cls(key=key, output_format=fields.pop("response_format", None), **fields)
 
 
 # Frozen data classes with many fields are slow to make, and a large run is made of these.
@@ -294,21 +277,9 @@ A `KeyedPrompt` is such a mapping, read from a file and checked."""
 Requests: TypeAlias = Iterable[RequestLike] | AsyncIterable[RequestLike]
 """Many requests, read as they are needed."""
 
-_FIELDS = frozenset(
-    (
-        "prompt",
-        "messages",
-        "params",
-        "id",
-        "key",
-        "documents",
-        "citations",
-        "model",
-        "options",
-        "response_format",
-        "context",
-    )
-)
+_FIELDS = {each.name for each in fields_of(ActorRequest)} - {"key", "output_format"}
+_FIELDS.add("response_format")
+# Keys of a mapping that is a request, apart from `id` and `key`.
 
 
 def _unknown_key_fault(fields: Mapping[str, Any], unknown: Sequence[str]) -> str:
@@ -376,25 +347,28 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"{type(value).__name__} ({str(value)[:40]!r})"
 
 
-def _prompt_fault(prompt: object) -> str | None:
+def _check_prompt(prompt: object) -> None:
     if not isinstance(prompt, str):
-        return f"a prompt must be a text, not {_kind(prompt)}"
+        raise InvalidRequestError(f"a prompt must be a text, not {_kind(prompt)}")
     # The API rejects text without a single visible character.
-    return "the prompt is empty" if not prompt or prompt.isspace() else None
+    if not prompt or prompt.isspace():
+        raise InvalidRequestError("the prompt is empty")
 
 
-def _messages_fault(messages: object) -> str | None:
+def _check_messages(messages: object) -> None:
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        return f"`messages` must be a list of messages, not {_kind(cast('object', messages))}"
+        kind = _kind(cast("object", messages))
+        raise InvalidRequestError(f"`messages` must be a list of messages, not {kind}")
     if not messages:
-        return "`messages` is empty"
+        raise InvalidRequestError("`messages` is empty")
     for number, message in enumerate(cast("Sequence[object]", messages), 1):
         if not isinstance(message, Mapping):
-            return f"message {number} must be a mapping of role and content, not {_kind(message)}"
+            raise InvalidRequestError(
+                f"message {number} must be a mapping of role and content, not {_kind(message)}"
+            )
         for name in ("role", "content"):
             if name not in message:
-                return f"message {number} has no `{name}`"
-    return None
+                raise InvalidRequestError(f"message {number} has no `{name}`")
 
 
 class RequestEncoder:
@@ -484,16 +458,6 @@ class RequestEncoder:
                 capabilities=self._capabilities,
             )
 
-    def build(self, request: RequestLike) -> dict[str, Any]:
-        """Return a request's Messages params, provider defaults included, not yet validated."""
-        if isinstance(request, Mapping):
-            request = ActorRequest.of(request)
-        if isinstance(request, ActorRequest) and request.differs:
-            return self._for(request).build(_without_own(request))
-        params, defaults, betas, _ = self._parts(request)
-        built = {**defaults, **params} if defaults else params
-        return {**built, "betas": list(betas)} if betas else built
-
     def has_documents(self, request: ActorRequest) -> bool:
         """Return whether the request has documents of its own or the actor's, to be read."""
         return bool(request.documents or self._documents)
@@ -503,19 +467,13 @@ class RequestEncoder:
 
         ``placing`` is called for each document that is large enough to be uploaded.
         """
-        if isinstance(request, KeyedPrompt):
-            if self._prompts is not None:
-                try:
-                    return self._prompts.encode(request.prompt)
-                except InvalidRequestError as error:
-                    raise InvalidRequestError(str(error), key=request.key) from None
-            request = ActorRequest(request.prompt, key=request.key)
-        elif not isinstance(request, str | ActorRequest):
+        if not isinstance(request, KeyedPrompt | str | ActorRequest):
             request = ActorRequest.of(request)
         try:
-            if isinstance(request, str):
-                if (fault := _prompt_fault(request)) is not None:
-                    raise InvalidRequestError(fault)
+            if isinstance(request, KeyedPrompt):
+                prompt = request.prompt
+            elif isinstance(request, str):
+                _check_prompt(request)
                 prompt = request
             elif request.differs:
                 return self._for(request).encode(_without_own(request), placing)
@@ -548,10 +506,7 @@ class RequestEncoder:
             whole = encoded(shared.placed(placing))
             return EncodedRequest(whole.params, whole.headers, named.params)
         except InvalidRequestError as error:
-            key = request.key if isinstance(request, ActorRequest) else None
-            if key is None or error.key is not None:
-                raise
-            raise InvalidRequestError(str(error), key=key) from None
+            raise error.naming(None if isinstance(request, str) else request.key) from None
 
     def _for(self, request: ActorRequest) -> RequestEncoder:
         """Return the encoder of a request's own model, options and format."""
@@ -573,8 +528,7 @@ class RequestEncoder:
         # The same keys in the same order every time: equal requests have equal bytes, and the API
         # caches a prefix that all of them share.
         if isinstance(request, str):
-            if (fault := _prompt_fault(request)) is not None:
-                raise InvalidRequestError(fault)
+            _check_prompt(request)
             if not self._documents:
                 return self._with_prompt(request), self._defaults, self._betas, None
         if not isinstance(request, ActorRequest):
@@ -587,7 +541,6 @@ class RequestEncoder:
                 request.messages,
                 model=self._constant["model"],
                 citations=request.citations,
-                key=request.key,
             )
             return {**self._constant, "messages": messages}, self._defaults, self._betas, shared
         if request.prompt is not None:
@@ -599,7 +552,7 @@ class RequestEncoder:
         if not self._known_params.issuperset(params):
             self._warn_unknown(params)
         if self._format is not None:
-            params["output_config"] = self._with_format(params.get("output_config"), request.key)
+            params["output_config"] = self._with_format(params.get("output_config"))
         return params, None, (), None
 
     def _with_common(self, request: ActorRequest) -> ActorRequest:
@@ -610,16 +563,13 @@ class RequestEncoder:
         citations = request.citations or (self._citations and bool(documents))
         return replace(request, documents=documents, citations=citations)
 
-    def _with_format(self, own: object, key: str | None) -> dict[str, Any]:
+    def _with_format(self, own: object) -> dict[str, Any]:
         if own is not None and not isinstance(own, Mapping):
-            raise InvalidRequestError(
-                f"`output_config` must be a mapping, not {_kind(own)}", key=key
-            )
+            raise InvalidRequestError(f"`output_config` must be a mapping, not {_kind(own)}")
         config = dict(cast("Mapping[str, Any]", own or {}))
         if config.get("format") is not None:
             raise InvalidRequestError(
-                "`output_format` and its own `output_config.format` are alternatives; keep one",
-                key=key,
+                "`output_format` and its own `output_config.format` are alternatives; keep one"
             )
         return {**config, "format": self._format}
 
@@ -707,7 +657,7 @@ def _with_own(
                 )
             output_config["format"] = {"type": "json_schema", "schema": _schema_of(own)}
     except ValueError as error:
-        raise InvalidRequestError(str(error), key=own.key) from None
+        raise InvalidRequestError(str(error)) from None
     merged: dict[str, Any] = {**parameters, **options, "output_config": output_config or None}
     return {name: value for name, value in merged.items() if value is not None}
 

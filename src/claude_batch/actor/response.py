@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import asdict, dataclass, replace
 from dataclasses import field as dataclass_field
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import msgspec
@@ -130,6 +129,15 @@ class ActorResponse(Generic[OutputT_co]):
     def attempt(self) -> int:
         """Which attempt (of the last turn) succeeded, counted from 1."""
         return self._attempt
+
+    @property
+    def turns(self) -> int:
+        """Number of answers it took, the last one included.
+
+        Pauses, tool calls, and answers that were requested again because they did not have the
+        requested format also count.
+        """
+        return self._turns
 
     @property
     def cost(self) -> int | None:
@@ -304,46 +312,34 @@ class ActorResponse(Generic[OutputT_co]):
         """Return the answer with an output format: itself if it has it, else not parsed yet."""
         if self._output is output:
             return cast("ActorResponse[OutputT]", self)
-        return ActorResponse(
-            self._raw,
-            batch_id=self._batch_id,
-            attempt=self._attempt,
-            cost=self._cost,
-            turns=self._turns,
-            output=output,
-            reused=self._reused,
-            answered=self._answered,
-            context=self._context,
-        )
+        return self._with(output=output)
 
     def with_context(self, context: Any) -> ActorResponse[OutputT_co]:
         """Return the same answer, with the context of its request."""
-        own = copy.copy(self)
-        own._context = context
-        return own
-
-    @property
-    def turns(self) -> int:
-        """Number of answers it took, the last one included.
-
-        Pauses, tool calls, and answers that were requested again because they did not have the
-        requested format also count.
-        """
-        return self._turns
+        return self._with(context=context)
 
     def after(self, before: ActorResponse, turns: int) -> ActorResponse[OutputT_co]:
         """Return the same answer as the last one of a conversation with earlier costs."""
-        costs = (self._cost, before.cost)
-        return ActorResponse(
-            self._raw,
-            batch_id=self._batch_id,
-            attempt=self._attempt,
-            cost=None if None in costs else sum(cost or 0 for cost in costs),
-            turns=turns,
-            output=self._output,
-            answered=self._answered,
-            context=self._context,
-        )
+        last, earlier = self._cost, before.cost
+        cost = None if last is None or earlier is None else last + earlier
+        return self._with(cost=cost, turns=turns)
+
+    def _fields(self) -> dict[str, Any]:
+        """Return the arguments with which an equal response is made, not decoded yet."""
+        return {
+            "raw": self._raw,
+            "batch_id": self._batch_id,
+            "attempt": self._attempt,
+            "cost": self._cost,
+            "turns": self._turns,
+            "output": self._output,
+            "reused": self._reused,
+            "answered": self._answered,
+            "context": self._context,
+        }
+
+    def _with(self, **changes: Any) -> ActorResponse[Any]:
+        return ActorResponse(**(self._fields() | changes))
 
     def validate(self) -> None:
         """Raise `OutputValidationError` if the answer is final and does not match its format."""
@@ -392,11 +388,9 @@ class ActorResponse(Generic[OutputT_co]):
         raise self._invalid(f"is not valid{asked or ' JSON'}", why) from cause
 
     def _invalid(self, words: str, why: str) -> OutputValidationError:
-        plain = copy.copy(self)
         # The error can then be pickled, even if the type of its format or its context cannot.
-        plain._output, plain._parsed = None, _UNREAD
-        if json_context(self._context) is None:
-            plain._context = None
+        context = None if json_context(self._context) is None else self._context
+        plain = self._with(output=None, context=context)
         return OutputValidationError(
             f"the answer {words}: {why}. It was billed; its text is kept",
             text=self.text,
@@ -418,36 +412,11 @@ class ActorResponse(Generic[OutputT_co]):
         return hash(self._value())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kept = (self._reused, self._answered, self._output, self._context)
-        return _restore, (*self._value(), *kept)
+        return partial(ActorResponse, **self._fields()), ()
 
     def __repr__(self) -> str:
         words = self._raw[:60].decode("utf-8", "replace")
         return f"ActorResponse({words!r}…, batch_id={self._batch_id!r}, attempt={self._attempt})"
-
-
-def _restore(
-    raw: bytes,
-    batch_id: str | None,
-    attempt: int,
-    cost: int | None,
-    turns: int,
-    reused: bool,
-    answered: float | None,
-    output: OutputFormat[Any] | None,
-    context: Any,
-) -> ActorResponse:
-    return ActorResponse(
-        raw,
-        batch_id=batch_id,
-        attempt=attempt,
-        cost=cost,
-        turns=turns,
-        output=output,
-        reused=reused,
-        answered=answered,
-        context=context,
-    )
 
 
 def read_as(response: ActorResponse, output: OutputFormat[Any] | None) -> ActorResponse:
@@ -549,8 +518,13 @@ class ActorResult(Generic[OutputT_co]):
         response = None if self.response is None else self.response.with_context(context)
         return replace(self, response=response, context=context)
 
-    def with_output(self, output: OutputFormat[OutputT]) -> ActorResult[OutputT]:
-        """Return the same result with a parsed and validated answer; or with the parse error."""
+    def with_output(self, output: OutputFormat[OutputT] | None) -> ActorResult[OutputT]:
+        """Return the same result with a parsed and validated answer; or with the parse error.
+
+        Without an ``output``, return it unchanged.
+        """
+        if output is None:
+            return cast("ActorResult[OutputT]", self)
         error = self.error
         response = None if self.response is None else self.response.with_output(output)
         if response is not None:

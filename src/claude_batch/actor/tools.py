@@ -233,21 +233,20 @@ class Tool(Generic[_P, _R]):
             self.function, "__name__", None
         ):
             return self.failed(f"wrong arguments: {problems_of(error)}")
-        content = getattr(error, "content", None)  # the SDK's ToolError has blocks
-        if isinstance(content, list) and _is_blocks(cast("list[object]", content)):
-            return msgspec.json.encode(_not_blank(cast("list[Any]", content))), True
+        content = _blocks_of(getattr(error, "content", None))  # the SDK's ToolError has some
+        if content is not None:
+            return msgspec.json.encode(content), True
         return self.failed(described(error))
 
     @staticmethod
     def _result_text(value: object) -> _Output:
         """Convert a result for the API: text and blocks unchanged, all else as JSON."""
-        if isinstance(value, str):
-            return msgspec.json.encode(value), False
-        if value is None:
-            return b'""', False
-        if isinstance(value, list) and _is_blocks(cast("list[object]", value)):
-            return msgspec.json.encode(_not_blank(cast("list[Any]", value))), False
-        return msgspec.json.encode(pydantic_core.to_json(value).decode()), False
+        content = "" if value is None else value
+        if not isinstance(content, str):
+            content = _blocks_of(value)
+        if content is None:
+            content = pydantic_core.to_json(value).decode()
+        return msgspec.json.encode(content), False
 
 
 _BLOCKS: dict[str, dict[str, type]] = {
@@ -259,23 +258,27 @@ _BLOCKS: dict[str, dict[str, type]] = {
 """The fields that a content block of a result needs. Rows of a table may have a ``type``, too."""
 
 
-def _is_blocks(value: list[object]) -> bool:
-    return bool(value) and all(
-        isinstance(each, Mapping) and _is_block(cast("Mapping[str, Any]", each)) for each in value
-    )
+def _blocks_of(value: object) -> list[Any] | str | None:
+    """Return a list of content blocks without blank texts, which the API refuses.
+
+    An empty text if no block is left; None for a value that is no such list.
+    """
+    if not isinstance(value, list) or not value:
+        return None
+    blocks = cast("list[Any]", value)
+    if not all(map(_is_block, blocks)):
+        return None
+    return [each for each in blocks if each["type"] != "text" or each["text"].strip()] or ""
 
 
-def _is_block(value: Mapping[str, Any]) -> bool:
-    fields = _BLOCKS.get(str(value.get("type")))
+def _is_block(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    block = cast("Mapping[str, Any]", value)
+    fields = _BLOCKS.get(str(block.get("type")))
     return fields is not None and all(
-        isinstance(value.get(name), kind) for name, kind in fields.items()
+        isinstance(block.get(name), kind) for name, kind in fields.items()
     )
-
-
-def _not_blank(blocks: list[Any]) -> list[Any] | str:
-    """Return the blocks without blank texts, which the API refuses; a text if none is left."""
-    kept = [each for each in blocks if each["type"] != "text" or each["text"].strip()]
-    return kept or ""
 
 
 @overload
@@ -359,15 +362,26 @@ class Toolset:
         """What any process needs to import the functions, as JSON."""
 
 
-def _remembered(tool: Tool[..., Any], folder: str | None) -> dict[str, Any]:
+class _Remembered(msgspec.Struct):
+    """What a process needs to import a function."""
+
+    name: str
+    function: str | None
+    """``module:function``; None if no other process can import it."""
+    folder: str | None
+    """The folder from which its module is imported."""
+    definition: str
+    """Digest of the tool definition."""
+    source: str | None = None
+    """Digest of its module's files. Missing in a run that an older version stored."""
+
+
+def _remembered(tool: Tool[..., Any], folder: str | None) -> _Remembered:
     place = _place_of(tool)
-    return {
-        "name": tool.name,
-        "function": place,
-        "folder": None if place is None else _folder_of(tool) or folder,
-        "definition": _digest(tool),
-        "source": None if place is None else source_digest(place.partition(":")[0]),
-    }
+    if place is None:
+        return _Remembered(tool.name, None, None, _digest(tool))
+    source = source_digest(place.partition(":")[0])
+    return _Remembered(tool.name, place, _folder_of(tool) or folder, _digest(tool), source)
 
 
 def _digest(tool: Tool[..., Any]) -> str:
@@ -495,15 +509,6 @@ def toolset_of(
     folders = [each for each in (folder, os.getcwd()) if each is not None]
     found = [import_tool(place, folders) for place in named]
     return Toolset([*found, *map(as_tool, functions)], folder)
-
-
-class _Remembered(msgspec.Struct):
-    name: str
-    function: str | None
-    folder: str | None
-    definition: str
-    source: str | None = None
-    """Missing in a run that an older version stored."""
 
 
 class ToolFinder:

@@ -257,7 +257,7 @@ def _record_service(recording: Recording) -> tuple[Exit, str]:
     import asyncio
 
     from claude_batch.providers.service_record import CallFailed
-    from claude_batch.wire.connection import CredentialFault, Disconnected
+    from claude_batch.wire.connection import CredentialFault, Unreachable
 
     async def work() -> None:
         try:
@@ -270,7 +270,7 @@ def _record_service(recording: Recording) -> tuple[Exit, str]:
     except CallFailed as error:
         halted = error.fault is not None and error.fault.account_reason is not None
         return (Exit.HALTED if halted else Exit.FAILED), str(error)
-    except (Disconnected, CredentialFault, TimeoutError) as error:
+    except (Unreachable, CredentialFault, TimeoutError) as error:
         return Exit.PARKED, f"a call had no answer: {recording.reason(error)}"
     except KeyboardInterrupt:
         return Exit.PARKED, "interrupted"

@@ -39,8 +39,6 @@ from claude_batch.core.settings import without_password
 from claude_batch.core.states import RequestState, RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from claude_batch.ledger.deliveries import Outstanding
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.reruns import UnknownSending
@@ -92,7 +90,7 @@ def _forward_cancel(provider: ClaudeBatchProvider, run: Run, options: ProviderOp
         return Exit.OK
     there = run.outstanding().base_url
     try:
-        here = provider.address.rstrip("/")
+        here = provider.address
         if there == here:
             provider.advance_sync(send=False)
     except ActorConfigurationError as error:
@@ -151,7 +149,6 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
     output. If several runs have no file, messages on standard error say which lines are whose.
     """
     from claude_batch.cli.run_delivery import (
-        NOTHING_SENT,
         Printed,
         check_unchanged,
         parkable,
@@ -173,7 +170,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             except BadOutput as error:
                 if run_id is not None:
                     raise
-                say(f"error: {str(error).removesuffix(NOTHING_SENT)}")
+                say(f"error: {error}")
                 code = Exit.USAGE
                 found.remove(left)
             else:
@@ -181,7 +178,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
                     _check_output(provider, left, options, alone=run_id is not None)
         if any(not left.finished for left in found):
             provider.resume()
-        here = provider.address.rstrip("/")
+        here = provider.address
         shares = [each for each in found if each.base_url == here and _is_printed(provider, each)]
         printed = Printed()
         for left in found:
@@ -190,14 +187,13 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
                 code = max(code, Exit.PARKED)
                 continue
             run = provider.open_run(left.id)
-            write = left.kind == "run"
-            due: Callable[[], bool] | None = None
-            if run_id is None and not _is_printed(provider, left):
-                due = partial(_is_undelivered, run)
+            is_due = partial(
+                _is_due, run, left, again=run_id is not None or _is_printed(provider, left)
+            )
             before = printed.lines
             try:
                 ended = wait_and_deliver(
-                    provider, run, left.output, options, write=write, due=due, printed=printed
+                    provider, run, left.output, options, is_due=is_due, printed=printed
                 )
             except BadOutput as error:
                 say(f"error: {error}")
@@ -219,9 +215,12 @@ def _is_printed(provider: ClaudeBatchProvider, left: Outstanding) -> bool:
     return form != "none" and folder is None
 
 
-def _is_undelivered(run: Run) -> bool:
-    """Return whether no other process has delivered a finished run meanwhile."""
-    return run.status().delivered is None
+def _is_due(run: Run, left: Outstanding, *, again: bool) -> bool:
+    """Return whether the output of a finished run is to be written.
+
+    ``again``: also if another process has delivered it meanwhile.
+    """
+    return left.kind == "run" and (again or run.status().delivered is None)
 
 
 def _lines_words(first: int, last: int) -> str:
@@ -232,7 +231,7 @@ def _elsewhere_line(
     provider: ClaudeBatchProvider, left: Outstanding, options: ProviderOptions
 ) -> str:
     """Return the line about an unfinished run of another base URL."""
-    here = provider.address.rstrip("/")
+    here = provider.address
     go_on = options.command("resume", left.id, base_url=left.base_url)
     if provider.was_sent(left.id):
         return (
@@ -254,14 +253,14 @@ def _check_output(
 
     Otherwise it is a warning, because the other runs have to go on.
     """
-    from claude_batch.cli.run_delivery import NOTHING_SENT, check_stored_output
+    from claude_batch.cli.run_delivery import check_stored_output
 
     try:
         check_stored_output(provider.open_run(left.id), left.output, options.location)
     except BadOutput as error:
         if alone:
             raise
-        say(f"warning: {left.id} goes on, but {str(error).removesuffix(NOTHING_SENT)}")
+        say(f"warning: {left.id} goes on, but {error}")
 
 
 @click.command("advance", cls=SectionedCommand, epilog=EXIT_CODES)
@@ -324,11 +323,11 @@ def _report_advance(
 
     Raises `RunNotFoundError` if another process has removed the run.
     """
-    from claude_batch.cli.run_delivery import NOTHING_SENT, check_unchanged, deliver
-    from claude_batch.providers.progress import counts_line
+    from claude_batch.cli.run_delivery import check_unchanged, deliver
+    from claude_batch.providers.progress_reports import counts_line
 
     left = run.outstanding()
-    if not left.finished and left.base_url != provider.address.rstrip("/"):
+    if not left.finished and left.base_url != provider.address:
         if provider.is_driven(left.id):
             return Exit.OK
         say(_elsewhere_line(provider, left, options))
@@ -355,7 +354,7 @@ def _report_advance(
             check_unchanged(left)
             deliver(provider, run, status.output, options)
         except BadOutput as error:
-            say(f"error: {str(error).removesuffix(NOTHING_SENT)}")
+            say(f"error: {error}")
             return max(code, Exit.USAGE)
         return code
     if not drove:
@@ -416,7 +415,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         left = run.outstanding()
         check_stored_output(run, left.output, options.location)
         check_unchanged(left)
-        here = provider.address.rstrip("/")
+        here = provider.address
         if left.base_url != here:
             again = options.command("retry", left.id, base_url=left.base_url)
             meant = "was sent to" if provider.was_sent(left.id) else "is meant for"

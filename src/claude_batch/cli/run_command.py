@@ -385,24 +385,19 @@ def _ask(
 ) -> Exit:
     from claude_batch.cli.run_delivery import (
         check_folder,
-        check_format,
+        check_output,
         check_sources,
-        check_storable,
-        check_writable,
         parkable,
         wait_and_deliver,
     )
     from claude_batch.ledger.deliveries import Forms
 
     actor, inputs = asked.actor_and_inputs()
-    check_storable(output, results_dir)
-    if output is not None or (wait and results_dir is None):
-        check_writable(output, options.location)
     prices = options.settings["prices"]
     common = [str(each.source) for each in actor.common_documents if each.is_path]
     read = [*asked.arguments, *inputs.files, *common, *([prices] if prices else [])]
     check_sources(output, results_dir, read)
-    check_format(output, form)
+    check_output(output, results_dir, form, options.location, prints=wait)
     check_folder(results_dir, output)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     named = {os.path.abspath(place): place for place in (output, results_dir) if place is not None}
@@ -544,7 +539,7 @@ def storing() -> Generator[StoredCount]:
 def _without_output(
     requests: Iterable[RequestLike], output: str | None, folder: str | None
 ) -> Iterator[RequestLike]:
-    """Yield requests; raise `BadOutput` if a document that one of them names would be replaced."""
+    """Yield requests; raise `UnusableOutput` if a document one of them names would be replaced."""
     from claude_batch.actor.documents import documents_of
     from claude_batch.actor.request import ActorRequest
     from claude_batch.cli.run_delivery import check_sources

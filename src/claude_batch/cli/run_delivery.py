@@ -24,6 +24,7 @@ from claude_batch.cli.options import ProviderOptions, import_provider
 from claude_batch.cli.user_messages import (
     BadOutput,
     Exit,
+    UnusableOutput,
     forget_stdout,
     on_terminal,
     require_stdout,
@@ -56,7 +57,7 @@ from claude_batch.providers.export import (
     write_folder,
 )
 from claude_batch.providers.failure_report import failures_of, may_be_retried
-from claude_batch.providers.progress import Display, counts_line, display
+from claude_batch.providers.progress_reports import Show, counts_line, display
 
 if TYPE_CHECKING:
     from claude_batch.ledger.deliveries import Forms, Outstanding
@@ -169,26 +170,25 @@ def wait_and_deliver(
     output: str | None,
     options: ProviderOptions,
     *,
-    write: bool = True,
-    due: Callable[[], bool] | None = None,
+    is_due: Callable[[], bool] | None = None,
     forms: Forms | None = None,
     printed: Printed | None = None,
 ) -> Exit:
     """Wait for a run, show it, write its output once it is complete.
 
-    ``due`` returns, after the wait, whether the output is still to be written; None means that it
-    is. ``forms`` and ``printed`` are as in `deliver`.
+    ``is_due`` returns, after the wait, whether the output is still to be written; by default it is.
+    ``forms`` and ``printed`` are as in `deliver`.
 
     If the user interrupts, or the server never answers, the provider is closed and everything is
     parked. Raises `BadOutput`, and any unexpected exception.
     """
     run.results_dir = None  # `deliver` writes it, after the output
     try:
-        with display() as shown:
-            outcome = _wait(provider, run, shown, options)
+        with display() as show:
+            outcome = _wait(provider, run, show, options)
 
         def write_whole() -> None:
-            if write and (due is None or due()):
+            if is_due is None or is_due():
                 deliver(provider, run, output, options, forms, printed=printed)
 
         return _conclude(provider, run, options, outcome, write_whole)
@@ -322,7 +322,7 @@ def _say_failures(
 
 
 def _wait(
-    provider: ClaudeBatchProvider, run: Run, shown: Display, options: ProviderOptions
+    provider: ClaudeBatchProvider, run: Run, show: Show, options: ProviderOptions
 ) -> RunStatus | BaseException:
     """Wait until a run has ended; return its status, or the exception that ended the wait."""
     waiting = _Waiting(run)
@@ -349,8 +349,8 @@ def _wait(
             status = run.status()
             if not status.finished:  # its end is reported once, with the output
                 progress = run.progress(status)
-                waits = options.completed(status.waiting_for)
-                shown.show(replace(status, waiting_for=waits), trouble, progress)
+                waits = trouble or options.completed(status.waiting_for)
+                show(replace(status, waiting_for=waits), progress)
             seen, again = version, begun + LONGEST_LOOK
             waiting.join(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
 
@@ -495,83 +495,73 @@ _OF_LEDGER = re.compile(r"(?:-wal|-shm|-journal|\.seat-.*)?")
 """What follows the name of a ledger's file in the names of its own files."""
 
 
-NOTHING_SENT = ". Nothing was sent"
-"""The end of each message about an output that was checked in advance."""
+def check_output(
+    output: str | None, folder: str | None, form: Format | None, ledger: str, *, prints: bool = True
+) -> None:
+    """Check that OUT can be written in its format, before anything is paid for.
 
-
-def check_writable(output: str | None, ledger: str) -> None:
-    """Check that OUT can be written, before anything is paid for. Raises `BadOutput`.
-
-    It may be no file of the ``ledger``, because it is replaced.
+    ``prints``: without OUT and a folder, the answers go to standard output. Raises
+    `UnusableOutput`.
     """
-    if output is None:
+    for place, flag in ((output, "-o"), (folder, "--results-dir")):
+        # The ledger stores absolute paths, so the name of the current directory counts too.
+        if place is not None and not is_unicode(absolute := os.path.abspath(place)):
+            raise UnusableOutput(
+                f"{place}: the ledger cannot store the path {absolute}, because it is not UTF-8, "
+                f"or because the locale is not; name another with {flag}"
+            )
+    if output is not None:
+        check_writable(output, ledger)
+    elif prints and folder is None:
         try:
             require_stdout()
         except BadOutput as error:
-            raise BadOutput(f"{error}; name a file with -o. Nothing was sent") from None
-        return
-    _check_own_file(output, ledger)
+            raise UnusableOutput(f"{error}; name a file with -o") from None
+    if (fault := unwritten_format(output, form)) is not None:
+        raise UnusableOutput(f"{output}: {fault}")
+
+
+def check_writable(output: str, ledger: str) -> None:
+    """Check that a file can be written, and is none of the ``ledger``, because it is replaced.
+
+    Raises `UnusableOutput`.
+    """
+    if not on_server(ledger):
+        target, own = os.path.realpath(output), os.path.realpath(path_of(ledger))
+        if target.startswith(own) and _OF_LEDGER.fullmatch(target[len(own) :]):
+            raise UnusableOutput(
+                f"{output}: is a file of the ledger, which holds what was paid for; name another "
+                "with -o"
+            )
     _check_is_file(output)
     try:
         if not is_special(output):
             probe(Path(os.path.realpath(output)))
     except OSError as error:
-        raise BadOutput(
-            f"{output}: cannot be written: {error.strerror}. Nothing was sent"
-        ) from None
+        raise UnusableOutput(f"{output}: cannot be written: {error.strerror}") from None
 
 
 def _check_is_file(output: str) -> None:
     if os.path.isdir(output) or output.endswith(os.sep):
-        raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
-
-
-def check_storable(output: str | None, folder: str | None = None) -> None:
-    """Check that the ledger can store the paths of OUT and of the folder. Raises `BadOutput`.
-
-    It stores absolute paths, so the name of the current directory counts too.
-    """
-    for place, flag in ((output, "-o"), (folder, "--results-dir")):
-        if place is not None and not is_unicode(absolute := os.path.abspath(place)):
-            raise BadOutput(
-                f"{place}: the ledger cannot store the path {absolute}, because it is not UTF-8, "
-                f"or because the locale is not; name another with {flag}{NOTHING_SENT}"
-            )
-
-
-def check_format(output: str | None, form: Format | None) -> None:
-    """Check that OUT's extension names no format that cannot be written. Raises `BadOutput`."""
-    if (fault := unwritten_format(output, form)) is not None:
-        raise BadOutput(f"{output}: {fault}{NOTHING_SENT}")
-
-
-def _check_own_file(output: str, ledger: str) -> None:
-    if not on_server(ledger):
-        target, own = os.path.realpath(output), os.path.realpath(path_of(ledger))
-        if target.startswith(own) and _OF_LEDGER.fullmatch(target[len(own) :]):
-            raise BadOutput(
-                f"{output}: is a file of the ledger, which holds what was paid for; name another "
-                "with -o. Nothing was sent"
-            )
+        raise UnusableOutput(f"{output}: is a directory; name a file with -o")
 
 
 def check_sources(output: str | None, folder: str | None, sources: Iterable[str]) -> None:
-    """Check that the command reads neither OUT nor a file of the folder. Raises `BadOutput`."""
+    """Check that a command reads neither OUT nor one of the folder. Raises `UnusableOutput`."""
     if output is not None and (not os.path.exists(output) or is_special(output)):
         output = None  # it replaces nothing
     for source in sources:
         if (there := _stat_of(source)) is None:
             continue
         if output is not None and os.path.samestat(there, os.stat(output)):
-            raise BadOutput(
-                f"{output}: is read by this command, and would be replaced; "
-                "name another with -o. Nothing was sent"
+            raise UnusableOutput(
+                f"{output}: is read by this command, and would be replaced; name another with -o"
             )
         name, place = ("<stdin>", "/dev/stdin") if source == "-" else (source, source)
         if folder is not None and is_of_folder(folder, place):
-            raise BadOutput(
+            raise UnusableOutput(
                 f"{name}: is read by this command, and would be replaced by a file of {folder}; "
-                "name another folder with --results-dir. Nothing was sent"
+                "name another folder with --results-dir"
             )
 
 
@@ -586,14 +576,14 @@ def _stat_of(source: str) -> os.stat_result | None:
 
 
 def check_stored_output(run: Run, output: str | None, ledger: str) -> None:
-    """Check that the output that a run was started with can be written. Raises `BadOutput`."""
+    """Check that the output that a run was started with can be written. Raises `UnusableOutput`."""
     if output is not None:
         check_writable(output, ledger)
     check_folder(run.forms().results_dir)
 
 
 def check_unchanged(left: Outstanding) -> None:
-    """Check that nobody has changed OUT since the run wrote it. Raises `BadOutput`."""
+    """Check that nobody has changed OUT since the run wrote it. Raises `UnusableOutput`."""
     if left.output is None or left.written is None or is_special(left.output):
         return
     from claude_batch.ledger.deliveries import changed_at
@@ -603,33 +593,32 @@ def check_unchanged(left: Outstanding) -> None:
     except FileNotFoundError:
         return  # it was moved, so that nothing is replaced
     except OSError as error:
-        raise BadOutput(f"{left.output}: {error.strerror}{NOTHING_SENT}") from None
+        raise UnusableOutput(f"{left.output}: {error.strerror}") from None
     if changed_at(there) > left.written:
         how = "was changed"
         if there.st_mtime <= left.written:
             how = "was moved there, or got another mode, owner or link,"
-        raise BadOutput(
+        raise UnusableOutput(
             f"{left.output}: {how} after {left.id} had written it, and would be replaced. "
-            f"Give it another name, then repeat the command{NOTHING_SENT}"
+            "Give it another name, then repeat the command"
         )
 
 
 def check_folder(folder: str | None, output: str | None = None) -> None:
-    """Create the folder, and check that it is writable. Raises `BadOutput`.
+    """Create the folder, and check that it is writable. Raises `UnusableOutput`.
 
     OUT may be none of its files, because it would be replaced by one.
     """
     if folder is None:
         return
     if output is not None and is_of_folder(folder, output):
-        raise BadOutput(
-            f"{output}: would be replaced by a file of {folder}; name another with -o. Nothing was "
-            "sent"
+        raise UnusableOutput(
+            f"{output}: would be replaced by a file of {folder}; name another with -o"
         )
     try:
         make_folder(folder)
     except OSError as error:
-        raise BadOutput(f"{_unwritable_folder(folder, error)}. Nothing was sent") from None
+        raise UnusableOutput(_unwritable_folder(folder, error)) from None
     if output is not None:
         _check_is_file(output)  # the folder, or one above it, may just have been made there
 

@@ -213,7 +213,7 @@ def gateway_command(
         **fields,
     )
     try:
-        from claude_batch.gateway.gateway_app import serve
+        from claude_batch.gateway.gateway_app import GatewayServer
     except ImportError as error:
         raise click.UsageError(
             f"{error}; install the gateway's libraries: pip install 'claude-batch[gateway]'"
@@ -221,7 +221,7 @@ def gateway_command(
     halts = partial(_report_halts, options=options)
     with saying_small_groups(), open_provider(options, observers=[halts]) as provider:
         try:
-            serve(provider, settings, on_start=partial(_announce, settings=settings))
+            GatewayServer(provider, settings).serve(partial(_announce, settings=settings))
         except OSError as error:
             raise _unusable_address(settings.host, settings.port, error) from None
         if options.sandbox:
@@ -309,7 +309,7 @@ def dashboard_command(
         prices=options.settings.get("prices"),
     )
     try:
-        from claude_batch.dashboard.dashboard_server import serve
+        from claude_batch.dashboard.dashboard_server import DashboardServer
     except ImportError as error:
         raise click.UsageError(
             f"{error}; install the dashboard's libraries: pip install 'claude-batch[dashboard]'"
@@ -325,7 +325,7 @@ def dashboard_command(
         else:
             require_ledger(location)
         try:
-            serve(location, settings, on_start=_announcing(settings, opens=not no_open))
+            DashboardServer(location, settings).serve(_announcing(settings, opens=not no_open))
         except OSError as error:
             raise _unusable_address(host, port, error) from None
     if options.sandbox:

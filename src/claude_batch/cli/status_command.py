@@ -129,9 +129,7 @@ def results_command(
     """
     from claude_batch.cli.run_delivery import (
         check_folder,
-        check_format,
-        check_storable,
-        check_writable,
+        check_output,
         deliver,
         parkable,
         write_partial,
@@ -142,10 +140,7 @@ def results_command(
         reading_options(ledger),
         settings={"ledger": ledger, "base_url": base_url, "api_key_env": api_key_env},
     )
-    check_storable(output, results_dir)
-    if output is not None or results_dir is None:
-        check_writable(output, options.location)
-    check_format(output, form)
+    check_output(output, results_dir, form, options.location)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
@@ -199,18 +194,14 @@ def export_command(
     output is still written later.
     """
     from claude_batch.cli.run_delivery import (
-        check_format,
-        check_storable,
-        check_writable,
+        check_output,
         parkable,
         say_unfinished,
         write_partial,
     )
 
     options = reading_options(ledger)
-    check_storable(output)
-    check_writable(output, options.location)
-    check_format(output, form)
+    check_output(output, None, form, options.location)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)

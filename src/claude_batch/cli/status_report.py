@@ -21,9 +21,8 @@ from claude_batch.core.quantities import dollars, roughly
 from claude_batch.core.terminal import ColumnKind, Rows, encodable, visible
 from claude_batch.providers.cost_report import CostReport, CostShare, cost_in
 from claude_batch.providers.failure_report import failures_in
-from claude_batch.providers.progress import (
-    Progress,
-    ProgressReader,
+from claude_batch.providers.progress import Progress, ProgressReader
+from claude_batch.providers.progress_reports import (
     ago,
     counts_line,
     progress_words,
@@ -73,11 +72,11 @@ class StatusReport(msgspec.Struct, frozen=True):
             return Group(runs, *map(Text, workers))
         words = ", ".join(progress_words(self.progress))
         more = (words, *self.failures, _cache_line(self.cost.total), *workers)
-        return run_details(self.statuses[0], more=[line for line in more if line])
+        return run_details(self.statuses[0], [line for line in more if line])
 
     def lines(self) -> dict[str, str]:
         """Return a line for each run by its id."""
-        return {each.run_id: status_line(each, "", self.progress) for each in self.statuses}
+        return {each.run_id: status_line(each, self.progress) for each in self.statuses}
 
 
 class StatusReader:

@@ -42,6 +42,10 @@ class BadOutput(Exception):
     """An output that cannot be written."""
 
 
+class UnusableOutput(BadOutput):
+    """The same, found out before anything was sent."""
+
+
 def say(message: str) -> None:
     """Print a message on standard error, because standard output may carry the results."""
     with suppress(OSError):  # the work continues even if nobody reads the messages
@@ -292,7 +296,7 @@ def printing_errors() -> Generator[None]:
     except BrokenPipeError:
         forget_stdout()
         raise SystemExit(Exit.PARKED) from None
-    except BadInput as error:
+    except (BadInput, UnusableOutput) as error:
         say(f"error: {error}. Nothing was sent")
         raise SystemExit(Exit.USAGE) from None
     except AccountHaltedError as error:

@@ -383,13 +383,13 @@ _NEAR = 0.8
 """Likeness of two names from which one is taken for the other, misspelled."""
 
 
-def check_environment(environ: Mapping[str, str] | None = None) -> None:
+def check_environment() -> None:
     """Refuse a variable whose name is near that of a setting, which would be ignored.
 
     Other programs may use the prefix, so other names pass, unless they speak of a budget. Raises
     `ActorConfigurationError`.
     """
-    for variable, value in (os.environ if environ is None else environ).items():
+    for variable, value in os.environ.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or not value:
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
@@ -416,7 +416,6 @@ def _meant_by(name: str) -> str | None:
 def resolve_mode(
     configured: bool | BatchProcessingMode = True,
     overrides: Mapping[str, Any] | None = None,
-    environ: Mapping[str, str] | None = None,
 ) -> BatchProcessingMode:
     """Merge keywords, environment and YAML into one mode.
 
@@ -432,7 +431,7 @@ def resolve_mode(
         override = (overrides or {}).get(name)
         if override is not None:
             values[name], sources[name] = override, name
-        elif (variable := from_environment(name, environ)) is not None:
+        elif (variable := from_environment(name)) is not None:
             values[name], sources[name] = variable, ENVIRONMENT_PREFIX + name.upper()
     asked, bound = sources.get("poll_interval"), sources.get("max_poll_interval")
     if asked is not None and bound == "batch_processing" and asked != bound:

@@ -190,11 +190,11 @@ class InvalidRequestError(ActorError):
         self.unpriced_model: str | None = None
         """The request's model, if a budget needs its price and none is known."""
 
-    def at(self, position: int) -> InvalidRequestError:
-        """Return this error for one of many requests: its name is its position, without a key."""
+    def naming(self, key: str | None, position: int | None = None) -> InvalidRequestError:
+        """Return this error with the name of its request, unless it has a name already."""
         if self.key is not None or type(self) is not InvalidRequestError:
             return self
-        return InvalidRequestError(self.reason, position=position)
+        return InvalidRequestError(self.reason, key=key, position=position)
 
 
 class KeyConflictError(InvalidRequestError):

@@ -14,13 +14,15 @@ import atexit
 import importlib
 import math
 import os
-import select
+import signal
+import socket
 import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import IO, Final
 
 MOST_MEMORY: Final = 1_500_000_000
@@ -38,7 +40,6 @@ _HEADER: Final = struct.Struct("<BQQ")
 kind, the bytes of the content, and 0.
 """
 _DONE, _REFUSED, _NO_MEMORY = range(3)
-_BLOCK: Final = 1 << 20
 
 
 class PassedBound(ValueError):
@@ -49,35 +50,32 @@ class NotStarted(ValueError):
     """The process could not be started, such as for lack of memory. A later call may succeed."""
 
 
-class _Gone(Exception):
-    """The process has ended."""
-
-
-class _Late(Exception):
-    """The process takes too long."""
-
-
 class _Process:
     def __init__(self) -> None:
+        """Start the process. Raises ``OSError``."""
         environment = {
             name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)
         }
         # The process gets the present import path, even if the program changed it.
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            # Ctrl-C in a terminal goes to the caller only, which then closes this process.
-            start_new_session=True,
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(self._in, False)
-        os.set_blocking(self._out, False)
-        self._used = False
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", __name__],
+                    stdin=theirs.fileno(),
+                    # A library's output must not mix with the answers.
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env=environment,
+                    # Ctrl-C in a terminal goes to the caller only, which then closes this process.
+                    start_new_session=True,
+                )
+            except OSError:
+                self._socket.close()
+                raise
+        self._answers = self._socket.makefile("rb")
+        self._start_seconds = START_SECONDS
 
     @property
     def ended(self) -> bool:
@@ -85,44 +83,23 @@ class _Process:
         return self._process.poll() is not None
 
     def call(self, function: str, data: bytes, seconds: float) -> tuple[int, bytes]:
-        deadline = time.monotonic() + 2 * seconds + (0.0 if self._used else START_SECONDS)
-        self._used = True
+        """Return the kind and the content of the answer.
+
+        Raises ``TimeoutError`` if the process takes too long, and ``EOFError`` or another
+        ``OSError`` if it has ended.
+        """
+        self._socket.settimeout(2 * seconds + self._start_seconds)
+        self._start_seconds = 0.0
         name = function.encode()
-        self._send(_HEADER.pack(math.ceil(seconds), len(name), len(data)), deadline)
-        self._send(name, deadline)
-        self._send(data, deadline)
-        kind, size, _ = _HEADER.unpack(self._receive(_HEADER.size, deadline))
-        return kind, self._receive(size, deadline)
-
-    def _send(self, data: bytes, deadline: float) -> None:
-        left = memoryview(data)
-        while left:
-            _wait(self._in, deadline, writing=True)
-            try:
-                left = left[os.write(self._in, left[:_BLOCK]) :]
-            except BlockingIOError:
-                continue
-            except BrokenPipeError:
-                raise _Gone from None
-
-    def _receive(self, size: int, deadline: float) -> bytes:
-        held = bytearray()
-        while len(held) < size:
-            _wait(self._out, deadline, writing=False)
-            try:
-                part = os.read(self._out, min(size - len(held), _BLOCK))
-            except BlockingIOError:
-                continue
-            if not part:
-                raise _Gone
-            held += part
-        return bytes(held)
+        self._socket.sendall(_HEADER.pack(math.ceil(seconds), len(name), len(data)) + name)
+        self._socket.sendall(data)
+        kind, size, _ = _HEADER.unpack(_read(self._answers, _HEADER.size))
+        return kind, _read(self._answers, size)
 
     def close(self, *, kill: bool) -> int:
         """End the process; return its exit code."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._answers.close()
+        self._socket.close()
         if kill:
             self._process.kill()
         try:
@@ -132,16 +109,17 @@ class _Process:
             return self._process.wait()
 
 
-def _wait(descriptor: int, deadline: float, *, writing: bool) -> None:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT if writing else select.POLLIN)
-    left = deadline - time.monotonic()
-    if left <= 0 or not poll.poll(left * 1000):
-        raise _Late
+def _read(stream: IO[bytes], size: int) -> bytes:
+    """Return so many bytes of a stream. Raises ``EOFError`` if the other side has ended."""
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
 
 
 _lock = threading.Lock()
 _process: _Process | None = None
+"""The process that answered the last call; None during a call."""
 
 
 def run_limited(function: str, data: bytes, *, seconds: float) -> bytes:
@@ -150,48 +128,46 @@ def run_limited(function: str, data: bytes, *, seconds: float) -> bytes:
     One call runs at a time. ``seconds`` (at most 255) limits its CPU time, and twice that its
     wall-clock time. Raises `PassedBound` if it exceeds its time or memory, and `NotStarted` if
     there is no process for it. Raises ``ValueError`` with the function's own message if the
-    function does. If no Python can be started (a frozen
-    program), the function runs in this process, without limits.
+    function does. If no Python can be started (a frozen program), the function runs in this
+    process, without limits.
     """
     global _process
     if not sys.executable or getattr(sys, "frozen", False):
         return _found(function)(data)
     with _lock:
-        if _process is not None and _process.ended:
-            _process.close(kill=True)
-            _process = None
-        if _process is None:
-            try:
-                _process = _Process()
-            except OSError as error:
-                raise NotStarted(
-                    "is read in a process of its own, which cannot be started now "
-                    f"({error.strerror or type(error).__name__}); try again"
-                ) from None
-        process = _process
+        # Only a process that has answered is kept: the answer of an interrupted call would arrive
+        # during the next one.
+        process, _process = _kept_or_started(_process), None
         try:
             kind, answer = process.call(function, data, seconds)
-        except (_Gone, _Late, OSError) as error:
-            _process = None
+        except BaseException as error:
             code = process.close(kill=True)
-            if isinstance(error, _Late) or code in (-_SIGXCPU, -_SIGKILL):
+            if not isinstance(error, EOFError | OSError):
+                raise
+            if isinstance(error, TimeoutError) or code in (-signal.SIGXCPU, -signal.SIGKILL):
                 raise PassedBound(f"takes more than {seconds:g} seconds to read") from None
             raise PassedBound("crashes the library that reads it") from None
-        except BaseException:
-            _process = None  # the answer of an interrupted call would arrive later
-            process.close(kill=True)
-            raise
         if kind == _NO_MEMORY:
-            _process = None
             process.close(kill=True)
+            raise PassedBound(f"needs more than {MOST_MEMORY:,} bytes of memory to read")
+        _process = process
     if kind == _DONE:
         return answer
-    if kind == _NO_MEMORY:
-        raise PassedBound(f"needs more than {MOST_MEMORY:,} bytes of memory to read")
     raise ValueError(answer.decode("utf-8", "replace"))
 
 
-_SIGXCPU, _SIGKILL = 24, 9
+def _kept_or_started(process: _Process | None) -> _Process:
+    if process is not None:
+        if not process.ended:
+            return process
+        process.close(kill=True)
+    try:
+        return _Process()
+    except OSError as error:
+        raise NotStarted(
+            "is read in a process of its own, which cannot be started now "
+            f"({error.strerror or type(error).__name__}); try again"
+        ) from None
 
 
 def _found(function: str) -> Callable[[bytes], bytes]:
@@ -228,24 +204,21 @@ def _serve(source: IO[bytes], sink: IO[bytes]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     wanted = MOST_MEMORY if most == resource.RLIM_INFINITY else min(MOST_MEMORY, most)
-    try:
+    with suppress(ValueError, OSError):  # macOS does not limit it
         resource.setrlimit(resource.RLIMIT_AS, (wanted, most))
-    except (ValueError, OSError):
-        pass  # macOS does not limit it
-    while len(header := source.read(_HEADER.size)) == _HEADER.size:
-        seconds, name_size, size = _HEADER.unpack(header)
-        name = source.read(name_size).decode()
-        data = source.read(size)
-        if len(data) < size:
-            return
-        # The limit counts from the start of the process.
-        _, most = resource.getrlimit(resource.RLIMIT_CPU)
-        allowed = math.ceil(time.process_time()) + seconds
-        resource.setrlimit(resource.RLIMIT_CPU, (allowed, most))
-        kind, answer = _answer(name, data)
-        sink.write(_HEADER.pack(kind, len(answer), 0))
-        sink.write(answer)
-        sink.flush()
+    with suppress(EOFError):
+        while True:
+            seconds, name_size, size = _HEADER.unpack(_read(source, _HEADER.size))
+            name = _read(source, name_size).decode()
+            data = _read(source, size)
+            # The limit counts from the start of the process.
+            _, most = resource.getrlimit(resource.RLIMIT_CPU)
+            allowed = math.ceil(time.process_time()) + seconds
+            resource.setrlimit(resource.RLIMIT_CPU, (allowed, most))
+            kind, answer = _answer(name, data)
+            sink.write(_HEADER.pack(kind, len(answer), 0))
+            sink.write(answer)
+            sink.flush()
 
 
 def _answer(name: str, data: bytes) -> tuple[int, bytes]:
@@ -261,12 +234,6 @@ def _answer(name: str, data: bytes) -> tuple[int, bytes]:
         return _REFUSED, words.encode("utf-8", "replace")
 
 
-def _main() -> None:
-    source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # A library's output to stdout must not mix with the answers.
-    os.dup2(2, 1)
-    _serve(source, sink)
-
-
 if __name__ == "__main__":
-    _main()
+    # Its stdin is the caller's socket, which takes the answers too.
+    _serve(sys.stdin.buffer, os.fdopen(os.dup(0), "wb"))

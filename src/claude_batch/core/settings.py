@@ -195,10 +195,9 @@ def rows(scope: Scope, annotations: Mapping[str, Any], defaults: object) -> Iter
         )
 
 
-def from_environment(name: str, environ: Mapping[str, str] | None = None) -> str | None:
+def from_environment(name: str) -> str | None:
     """Return the value of ``CLAUDE_BATCH_<NAME>``; None if it is unset or empty."""
-    value = (os.environ if environ is None else environ).get(ENVIRONMENT_PREFIX + name.upper())
-    return value or None
+    return os.environ.get(ENVIRONMENT_PREFIX + name.upper()) or None
 
 
 # The settings -------------------------------------------------------------------------------------
@@ -210,13 +209,7 @@ Dollars = Annotated[Decimal, Kind.DOLLARS]
 """Dollars, as `claude_batch.core.quantities` reads them."""
 
 
-class AtLeast(msgspec.Struct, frozen=True):
-    """The least value of a count."""
-
-    ge: int
-
-
-Count = Annotated[int, AtLeast(0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -386,9 +379,7 @@ def url_text(given: Any) -> Any:
     return str(given) if type(given).__name__ == "URL" else given
 
 
-def resolve_ledger_settings(
-    overrides: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
-) -> LedgerSettings:
+def resolve_ledger_settings(overrides: Mapping[str, Any] | None = None) -> LedgerSettings:
     """Merge keywords and environment into the settings of a ledger.
 
     Raises `ActorConfigurationError` that names the source of the wrong value.
@@ -397,7 +388,7 @@ def resolve_ledger_settings(
     for row in LEDGER_ROWS:
         value, where = (overrides or {}).get(row.name), row.name
         if value is None:
-            value, where = from_environment(row.name, environ), row.variable
+            value, where = from_environment(row.name), row.variable
         if value is not None:
             try:
                 settings = msgspec.structs.replace(settings, **{row.name: row.read(value)})

@@ -47,13 +47,7 @@ from claude_batch.money.prices import prices_of
 from claude_batch.providers.export import chunks, final_outputs
 from claude_batch.providers.status import find_run_id
 from claude_batch.serving import HostCheck, is_loopback
-from claude_batch.serving.local_server import (
-    BackgroundServer,
-    LocalServer,
-    configure,
-    listen,
-    url_of,
-)
+from claude_batch.serving.local_server import AppServer, LocalServer, listen
 
 # Access -------------------------------------------------------------------------------------------
 
@@ -413,13 +407,11 @@ class ChangeStreams:
         """``version`` returns the version of what pages show now."""
         self._version = version
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: set[asyncio.Event] = set()
+        self._changed = asyncio.Event()
+        """Set, and replaced by another one, at the next version."""
         self._is_ending = False
-
-    @property
-    def count(self) -> int:
+        self.count: int = 0
         """Number of open streams."""
-        return len(self._waiting)
 
     def announce(self) -> None:
         """Tell every stream that there is a new version; from any thread."""
@@ -433,94 +425,58 @@ class ChangeStreams:
         self._wake()
 
     def _wake(self) -> None:
-        for event in self._waiting:
-            event.set()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def events(self, seen: str) -> AsyncGenerator[str]:
         """Yield an event for each version that follows ``seen``, the one that a page shows."""
         self._loop = asyncio.get_running_loop()
-        event = asyncio.Event()
-        self._waiting.add(event)
+        self.count += 1
         try:
             # A browser waits so long before it connects again.
             yield "retry: 3000\n\n"
             while not self._is_ending:
-                event.clear()
-                version = str(self._version())
+                changed, version = self._changed, str(self._version())
                 if version != seen:
                     seen = version
                     yield f"event: ledger\ndata: {version}\n\n"
                     continue
                 try:
                     async with asyncio.timeout(_BEAT):
-                        await event.wait()
+                        await changed.wait()
                 except TimeoutError:
                     yield ": still here\n\n"
         finally:
-            self._waiting.discard(event)
+            self.count -= 1
 
 
 # Server -------------------------------------------------------------------------------------------
 
 
-def serve(ledger: str, settings: DashboardSettings, *, on_start: Callable[[str], None]) -> None:
-    """Serve a ledger's pages until SIGINT, SIGTERM or SIGHUP; ``on_start`` gets the URL.
-
-    Raises ``OSError`` if the port is taken, `ActorConfigurationError` for unusable settings and
-    `LedgerError`.
-    """
-    reader, server, listener = _prepare(ledger, settings)
-    try:
-        with listener:
-            on_start(url_of(listener))
-            server.run(sockets=[listener])
-    finally:
-        reader.close()
-
-
-class DashboardServer(BackgroundServer):
-    """A dashboard in a daemon thread of this process: ``with DashboardServer(…) as dashboard``."""
+class DashboardServer(AppServer):
+    """A dashboard of a ledger."""
 
     def __init__(self, ledger: str, settings: DashboardSettings) -> None:
         super().__init__("claude-batch-dashboard")
         self._ledger = ledger
         self._settings = settings
-        self._reader: LedgerReader | None = None
-
-    @property
-    def reader(self) -> LedgerReader:
-        """The reader of the running dashboard."""
-        if self._reader is None:
-            raise RuntimeError("the dashboard has not been started")
-        return self._reader
+        self.reader: LedgerReader
+        """The reader of the running dashboard, once it is started."""
 
     def _prepare(self) -> tuple[LocalServer, socket.socket]:
-        self._reader, server, listener = _prepare(self._ledger, self._settings)
+        reader = self.reader = LedgerReader(self._ledger)
+        try:
+            app = DashboardApp(reader, self._settings)
+            listener = listen(self._settings.host, self._settings.port)
+        except BaseException:
+            reader.close()
+            raise
+
+        async def close() -> None:
+            reader.close()
+
+        server = LocalServer(
+            app, end_calls=app.streams.end, close=close, http="h11", timeout_graceful_shutdown=3
+        )
+        reader.start(app.streams.announce)
         return server, listener
-
-    def stop(self) -> None:
-        """End the server, and close the ledger; the port is free when this returns."""
-        super().stop()
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-
-
-def _prepare(
-    ledger: str, settings: DashboardSettings
-) -> tuple[LedgerReader, LocalServer, socket.socket]:
-    reader = LedgerReader(ledger)
-    try:
-        app = DashboardApp(reader, settings)
-        listener = listen(settings.host, settings.port)
-    except BaseException:
-        reader.close()
-        raise
-
-    async def nothing() -> None:
-        pass
-
-    config = configure(app, http="h11", timeout_graceful_shutdown=3)
-    server = LocalServer(config, end_calls=app.streams.end, close=nothing)
-    reader.start(app.streams.announce)
-    return reader, server, listener

@@ -93,25 +93,25 @@ def decide(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
             "requests that are sent again may be paid for twice; tick that you accept it. Nothing "
             "was changed"
         )
-    count = decide_unknown(ledger, run_id, resubmit=decision == "resubmit")
-    requests = count_of(count, "request")
-    if (
-        decision == "resubmit"
-        and not count
-        and (refused := why_not_sent(ledger, run_id)) is not None
-    ):
+    resubmit = decision == "resubmit"
+    count = decide_unknown(ledger, run_id, resubmit=resubmit)
+    refused = why_not_sent(ledger, run_id) if resubmit and not count else None
+    if refused is not None:
         go_on = "Requests with an unknown outcome end with: Give up."
         if not refused.undecided:
             go_on = (
                 "Its lost requests can be sent again once its open ones have ended. "
                 f"{_if_undriven(ledger, run_id)}"
             )
-        return Done(f"{run_id} {refused.why}. Nothing was sent again. {go_on}", run_id)
-    if not count:
-        return Done(f"{run_id} has no unknown requests; nothing was changed.", run_id)
-    if decision == "resubmit":
-        return Done(f"{requests} of {run_id} queued again. {_if_undriven(ledger, run_id)}", run_id)
-    return Done(f"{requests} of {run_id} ended without an answer.", run_id)
+        words = f"{run_id} {refused.why}. Nothing was sent again. {go_on}"
+    elif not count:
+        words = f"{run_id} has no unknown requests; nothing was changed."
+    elif resubmit:
+        requests = count_of(count, "request")
+        words = f"{requests} of {run_id} queued again. {_if_undriven(ledger, run_id)}"
+    else:
+        words = f"{count_of(count, 'request')} of {run_id} ended without an answer."
+    return Done(words, run_id)
 
 
 def _if_undriven(ledger: Ledger, run_id: str) -> str:

@@ -13,18 +13,34 @@ import threading
 import time
 from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from operator import add
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Final, TypeVar
 
 import msgspec
 
 from claude_batch.core.errors import BudgetScope, LedgerError
 from claude_batch.ledger import page_queries, queries
 from claude_batch.ledger.deliveries import open_run_ids
-from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, BatchMark, ResultSums, RunMark
+from claude_batch.ledger.page_queries import (
+    TIME_STEPS,
+    TOKEN_STEPS,
+    BatchMark,
+    ResultSums,
+    RunMark,
+    Total,
+)
 from claude_batch.ledger.store import Ledger, Record, Watch
 from claude_batch.providers.cost_report import BudgetStatus, budget_statuses
 from claude_batch.providers.reruns import UnknownSending, unknown_sendings
@@ -33,58 +49,20 @@ from claude_batch.providers.status import RunStatus, find_run_id, status_of
 # Sums ---------------------------------------------------------------------------------------------
 
 
-class Total(NamedTuple):
-    """Sums over answers. Costs are in nano-dollars."""
+_Group = TypeVar("_Group", bound=Hashable)
 
-    results: int = 0
-    failed: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    unpriced: int = 0
-    """Number of answers whose cost is unknown; the sums leave them out."""
-    cost: int = 0
-    live_cost: int = 0
-    uncached_cost: int = 0
-
-    @property
-    def saved_by_batch(self) -> int:
-        """What the same answers would have cost more without batches."""
-        return self.live_cost - self.cost
-
-    @property
-    def saved_by_cache(self) -> int:
-        """What they would have cost more without a prompt cache; negative if it did not pay."""
-        return self.uncached_cost - self.cost
+_Key = tuple[str, int | None, str | None]
+"""The run, day and model that results share."""
 
 
-class Cell(NamedTuple):
-    """Sums over alike results of one run."""
-
-    actor: str
-    sums: ResultSums
+def _added(rows: Iterable[Iterable[int]]) -> Iterator[int]:
+    """Add up each column."""
+    return map(sum, zip(*rows, strict=True))
 
 
-_Alike = tuple[int | None, str | None, str, str | None]
-"""The day, model, outcome and error type that results share."""
-
-
-def _merged(one: ResultSums, other: ResultSums) -> ResultSums:
-    """Return the sums over both of two sets of alike results."""
-    return one._replace(
-        results=one.results + other.results,
-        input_tokens=one.input_tokens + other.input_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-        cache_read_tokens=one.cache_read_tokens + other.cache_read_tokens,
-        cache_write_tokens=one.cache_write_tokens + other.cache_write_tokens,
-        unpriced=one.unpriced + other.unpriced,
-        cost=one.cost + other.cost,
-        live_cost=one.live_cost + other.live_cost,
-        uncached_cost=one.uncached_cost + other.uncached_cost,
-        by_tokens=tuple(map(add, one.by_tokens, other.by_tokens)),
-        by_time=tuple(map(add, one.by_time, other.by_time)),
-    )
+def total_of(sums: Iterable[ResultSums]) -> Total:
+    """Add up the totals."""
+    return Total(*_added((Total(), *(each.total for each in sums))))
 
 
 class CostCells:
@@ -96,93 +74,70 @@ class CostCells:
 
     def __init__(
         self,
-        of_run: Mapping[str, dict[_Alike, Cell]] | None = None,
-        of_live: Mapping[int, Sequence[Cell]] | None = None,
+        collected: Mapping[_Key, ResultSums] | None = None,
+        live: Mapping[int, Sequence[ResultSums]] | None = None,
     ) -> None:
-        self._of_run: dict[str, dict[_Alike, Cell]] = dict(of_run or {})
-        self._of_live: dict[int, Sequence[Cell]] = dict(of_live or {})
-
-    def copy(self) -> CostCells:
-        """Return a copy that can change while pages read this one."""
-        return CostCells(self._of_run, self._of_live)
-
-    def add(self, sums: Iterable[ResultSums], actors: Mapping[str, str]) -> None:
-        """Add the sums of collected batches."""
-        changed: dict[str, dict[_Alike, Cell]] = {}
-        for each in sums:
-            run_id = each.run_id
-            if run_id not in changed:
-                changed[run_id] = dict(self._of_run.get(run_id, {}))
-            alike = (each.day, each.model, each.outcome, each.error_type)
-            known = changed[run_id].get(alike)
-            all_ = each if known is None else _merged(known.sums, each)
-            changed[run_id][alike] = Cell(actors.get(run_id, ""), all_)
-        self._of_run.update(changed)
-
-    def put_live(
-        self, batch_id: int, sums: Iterable[ResultSums], actors: Mapping[str, str]
-    ) -> None:
-        """Store the sums of live calls, in place of earlier ones."""
-        self._of_live[batch_id] = [Cell(actors.get(each.run_id, ""), each) for each in sums]
+        self._collected: dict[_Key, ResultSums] = dict(collected or {})
+        self._live: dict[int, Sequence[ResultSums]] = dict(live or {})
 
     def __len__(self) -> int:
         """Return the number of cells."""
         return sum(1 for _ in self.cells())
 
-    def without_others(self, run_ids: Collection[str]) -> CostCells:
-        """Return the sums of these runs; the same object if there are no others."""
-        if self._of_run.keys() <= set(run_ids):
-            return self
+    def with_batches(self, sums: Mapping[BatchMark, Sequence[ResultSums]]) -> CostCells:
+        """Return these sums and those of further batches; pages may be reading these."""
+        more = CostCells(self._collected, self._live)
+        for mark, of_batch in sums.items():
+            if mark.is_live:
+                more._live[mark.id] = of_batch
+                continue
+            for each in of_batch:
+                key = (each.run_id, each.day, each.model)
+                alike = [each]
+                if key in more._collected:
+                    alike.append(more._collected[key])
+                more._collected[key] = each._replace(
+                    total=total_of(alike),
+                    by_tokens=tuple(_added(cell.by_tokens for cell in alike)),
+                    by_time=tuple(_added(cell.by_time for cell in alike)),
+                )
+        return more
+
+    def of_runs(self, run_ids: Collection[str]) -> CostCells:
+        """Return the sums of these runs."""
         return CostCells(
-            {run_id: cells for run_id, cells in self._of_run.items() if run_id in run_ids},
+            {key: each for key, each in self._collected.items() if each.run_id in run_ids},
             {
-                batch_id: [cell for cell in cells if cell.sums.run_id in run_ids]
-                for batch_id, cells in self._of_live.items()
+                batch_id: [each for each in of_batch if each.run_id in run_ids]
+                for batch_id, of_batch in self._live.items()
             },
         )
 
-    def cells(self, run_id: str | None = None) -> Iterable[Cell]:
-        """Return all cells, or those of a run."""
-        if run_id is None:
-            yield from (cell for cells in self._of_run.values() for cell in cells.values())
-        else:
-            yield from self._of_run.get(run_id, {}).values()
-        for cells in self._of_live.values():
-            yield from (cell for cell in cells if run_id is None or cell.sums.run_id == run_id)
+    def cells(self, run_id: str | None = None) -> Iterator[ResultSums]:
+        """Yield all cells, or those of a run."""
+        for each in chain(self._collected.values(), *self._live.values()):
+            if run_id is None or each.run_id == run_id:
+                yield each
 
     def total(self, run_id: str | None = None, since: int = 0) -> Total:
         """Return the total of a run or of all, from a day on."""
         return total_of(
-            cell for cell in self.cells(run_id) if not since or (cell.sums.day or 0) >= since
+            each for each in self.cells(run_id) if not since or (each.day or 0) >= since
         )
 
-    def by(self, key: Callable[[Cell], str | int | None]) -> dict[str | int | None, Total]:
+    def by(self, key: Callable[[ResultSums], _Group]) -> dict[_Group, Total]:
         """Return the totals of groups."""
-        groups: defaultdict[str | int | None, list[Cell]] = defaultdict(list)
+        groups: defaultdict[_Group, list[ResultSums]] = defaultdict(list)
         for cell in self.cells():
             groups[key(cell)].append(cell)
         return {name: total_of(cells) for name, cells in groups.items()}
 
     def distributions(self, run_id: str) -> tuple[list[int], list[int]]:
         """Return how many of a run's answers are in each of `TOKEN_STEPS` and of `TIME_STEPS`."""
-        tokens, seconds = [0] * len(TOKEN_STEPS), [0] * len(TIME_STEPS)
-        for cell in self.cells(run_id):
-            if cell.sums.outcome == "succeeded":
-                tokens = [a + b for a, b in zip(tokens, cell.sums.by_tokens, strict=True)]
-                seconds = [a + b for a, b in zip(seconds, cell.sums.by_time, strict=True)]
-        return tokens, seconds
-
-
-def total_of(cells: Iterable[Cell]) -> Total:
-    """Add up cells."""
-    numbers = [0] * len(Total._fields)
-    for cell in cells:
-        sums = cell.sums
-        numbers[0] += sums.results
-        numbers[1] += sums.results if sums.outcome != "succeeded" else 0
-        for place, value in enumerate(sums[6:14], 2):
-            numbers[place] += value
-    return Total(*numbers)
+        cells = list(self.cells(run_id))
+        tokens = _added(([0] * len(TOKEN_STEPS), *(cell.by_tokens for cell in cells)))
+        seconds = _added(([0] * len(TIME_STEPS), *(cell.by_time for cell in cells)))
+        return list(tokens), list(seconds)
 
 
 # Reader -------------------------------------------------------------------------------------------
@@ -242,56 +197,28 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct):
-    mark: RunMark | None
+    mark: RunMark
     status: RunStatus
     read: int
     """The version of the snapshot for which it was read."""
 
 
 class _Added:
-    """Which batches are in the sums; in 8 bytes for each that is collected."""
+    """What each batch had when it was added to the sums, in 8 bytes for each."""
 
     def __init__(self) -> None:
-        self._collected = array("d")
-        """When the batch with this row id was collected; 0 if it is not in the sums."""
-        self._live: dict[int, BatchMark] = {}
+        self._stamps = array("d")
 
     def put(self, mark: BatchMark) -> None:
         """Note that a batch is in the sums."""
-        if mark.is_live:
-            self._live[mark.id] = mark
-            return
-        missing = mark.id + 1 - len(self._collected)
+        missing = mark.id + 1 - len(self._stamps)
         if missing > 0:
-            self._collected.extend(array("d", bytes(8 * (missing + 1000))))
-        self._collected[mark.id] = mark.collected or -1.0
+            self._stamps.extend(array("d", bytes(8 * (missing + 1000))))
+        self._stamps[mark.id] = mark.stamp
 
-    def __contains__(self, mark: BatchMark) -> bool:
-        """Return whether the batch is in the sums, with the results that it has by now."""
-        return self._live.get(mark.id) == mark if mark.is_live else bool(self._when(mark.id))
-
-    def has_changed(self, mark: BatchMark) -> bool:
-        """Return whether a batch that is in the sums was collected again."""
-        return not mark.is_live and self._when(mark.id) not in (0.0, mark.collected or -1.0)
-
-    def _when(self, batch_id: int) -> float:
-        return self._collected[batch_id] if batch_id < len(self._collected) else 0.0
-
-
-class _Pace(msgspec.Struct):
-    """CPU time spent since the last update."""
-
-    spent: float = 0.0
-    lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
-
-    def add(self, seconds: float) -> None:
-        with self.lock:
-            self.spent += seconds
-
-    def take(self) -> float:
-        with self.lock:
-            spent, self.spent = self.spent, 0.0
-            return spent
+    def stamp(self, mark: BatchMark) -> float:
+        """Return the stamp with which a batch was added; 0 if it was not."""
+        return self._stamps[mark.id] if mark.id < len(self._stamps) else 0.0
 
 
 class LedgerReader:
@@ -300,8 +227,6 @@ class LedgerReader:
     def __init__(self, location: str) -> None:
         """Open the ledger. Raises `LedgerError`."""
         self.ledger: Ledger = Ledger(location)
-        # Versions of a restarted server differ from those that open pages have.
-        self._version = int(time.time() * 1000)
         self._statuses: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
         self._driven: dict[int, bool] = {}
@@ -309,16 +234,18 @@ class LedgerReader:
         self._roll_call = 0.0
         self._costs = CostCells()
         self._added = _Added()
-        self._left: deque[BatchMark] = deque()
-        self._walked = 0
+        self._walk: Iterator[BatchMark] | None = None
         self._pruned: str | None = None
-        self._pace = _Pace()
+        self._spent = 0.0
+        """CPU time of updates and pages since the last rest."""
         self._awake = threading.Event()
         self._ready = threading.Event()
         self._wanted: deque[threading.Event] = deque()
         self._ended = False
         self._on_change: Callable[[], None] = lambda: None
-        self._snapshot = Snapshot(self._version, (), (), (), (), (), (), self._costs, False)
+        # Versions of a restarted server differ from those that open pages have.
+        version = int(time.time() * 1000)
+        self._snapshot = Snapshot(version, (), (), (), (), (), (), self._costs, False)
         self._thread = threading.Thread(
             target=self._run, name="claude-batch-dashboard-reader", daemon=True
         )
@@ -346,7 +273,7 @@ class LedgerReader:
     @property
     def version(self) -> int:
         """The version of the newest snapshot."""
-        return self._version
+        return self._snapshot.version
 
     def read_again(self) -> None:
         """Read again now, because this process has changed the ledger; wait for it a moment."""
@@ -362,11 +289,12 @@ class LedgerReader:
         try:
             yield
         finally:
-            self._pace.add(time.thread_time() - began)
+            with self._lock:
+                self._spent += time.thread_time() - began
 
     def status(self, run_id: str) -> RunStatus:
         """Return the status of a run by its id or a prefix of it. Raises `RunNotFoundError`."""
-        version = self._version
+        version = self.version
         run_id = find_run_id(self.ledger, run_id)
         with self._lock:
             known = self._statuses.get(run_id)
@@ -425,7 +353,9 @@ class LedgerReader:
             self._ready.set()
             for _ in range(wanted):
                 self._wanted.popleft().set()
-            if self._awake.wait(max(_LOOK, _RESTS * self._pace.take())):
+            with self._lock:
+                spent, self._spent = self._spent, 0.0
+            if self._awake.wait(max(_LOOK, _RESTS * spent)):
                 self._awake.clear()
         if watch is not None:
             with suppress(LedgerError):
@@ -442,8 +372,8 @@ class LedgerReader:
 
     def _update(self) -> None:
         with self.drawing():
-            # Published with the snapshot: a page that is drawn meanwhile has the one before.
-            version = self._version + 1
+            # A page that is drawn meanwhile has the version before.
+            version = self.version + 1
             self.ledger.reopen()
             self._driven.clear()
             with self.ledger.read() as tx:
@@ -466,38 +396,47 @@ class LedgerReader:
                 costs=self._costs,
                 added_up=added_up,
             )
-            self._version = version
         self._ready.set()
         self._on_change()
 
     def _add_up(self) -> bool:
         """Add up some batches; return whether none is left."""
-        is_whole, is_at_end = not self._walked, False
+        begins_now = self._walk is None
+        walk, self._walk = self._walk or self._changed_batches(), None
         some: list[BatchMark] = []
         size = 0
-        while len(some) < _SLICE and size < _SLICE_RESULTS:
-            if not self._left:
-                with self.ledger.read() as tx:
-                    marks = page_queries.summable_batches(tx, self._walked, _SLICE)
-                if any(self._added.has_changed(mark) for mark in marks):
-                    # Its sums cannot be told from those of the run's other batches.
-                    self._costs, self._added, self._walked = CostCells(), _Added(), 0
-                    return False
-                self._walked = marks[-1].id if marks else 0
-                self._left.extend(mark for mark in marks if mark not in self._added)
-                if not marks:
-                    is_at_end = True
-                    break
-                continue
-            mark = self._left.popleft()
+        for mark in walk:
+            if self._added.stamp(mark) and not mark.is_live:
+                # It was collected again. Its sums cannot be told from those of the run's others.
+                self._costs, self._added = CostCells(), _Added()
+                return False
             some.append(mark)
             size += mark.requests
+            if len(some) >= _SLICE or size >= _SLICE_RESULTS:
+                self._walk = walk
+                break
         if some:
-            self._add(some)
-        if is_at_end:
-            self._forget_pruned_runs()
+            with self.ledger.read() as tx:
+                sums = page_queries.sums_of_results(tx, [mark.id for mark in some])
+            self._costs = self._costs.with_batches({mark: sums[mark.id] for mark in some})
+            for mark in some:
+                self._added.put(mark)
+        if self._walk is not None:
+            return False
+        self._forget_pruned_runs()
         # What was collected meanwhile may stand before the place at which a longer walk went on.
-        return is_whole and is_at_end
+        return begins_now
+
+    def _changed_batches(self) -> Iterator[BatchMark]:
+        """Yield the batches whose results are not in the sums."""
+        after = 0
+        while True:
+            with self.ledger.read() as tx:
+                marks = page_queries.summable_batches(tx, after, _SLICE)
+            if not marks:
+                return
+            yield from (mark for mark in marks if self._added.stamp(mark) != mark.stamp)
+            after = marks[-1].id
 
     def _forget_pruned_runs(self) -> None:
         with self.ledger.read() as tx:
@@ -505,27 +444,14 @@ class LedgerReader:
             if pruned == self._pruned:
                 return  # reading all runs takes long
             kept = page_queries.kept_runs(tx)
-        self._costs = self._costs.without_others(kept)
+        self._costs = self._costs.of_runs(kept)
         self._pruned = pruned
-
-    def _add(self, marks: list[BatchMark]) -> None:
-        with self.ledger.read() as tx:
-            sums = page_queries.sums_of_results(tx, [mark.id for mark in marks])
-            run_ids = {each.run_id for alike in sums.values() for each in alike}
-            names = queries.actors_of_runs(tx, run_ids)
-        costs = self._costs.copy()
-        costs.add((each for mark in marks if not mark.is_live for each in sums[mark.id]), names)
-        for mark in marks:
-            if mark.is_live:
-                costs.put_live(mark.id, sums[mark.id], names)
-            self._added.put(mark)
-        self._costs = costs
 
     def _fail(self, error: LedgerError) -> None:
         if self._snapshot.error == str(error):
             return
         _log.warning("the dashboard cannot read the ledger: %s", error)
-        version = self._version + 1
-        self._snapshot = msgspec.structs.replace(self._snapshot, version=version, error=str(error))
-        self._version = version
+        self._snapshot = msgspec.structs.replace(
+            self._snapshot, version=self.version + 1, error=str(error)
+        )
         self._on_change()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -10,10 +11,11 @@ from typing import Any, Final, NamedTuple
 from claude_batch.core.quantities import NANO, count_of, roughly
 from claude_batch.core.settings import command_naming, naming_ledger
 from claude_batch.core.states import RequestState, RunState
-from claude_batch.dashboard.ledger_reader import Cell, CostCells, LedgerReader, Snapshot, Total
+from claude_batch.dashboard.ledger_reader import CostCells, LedgerReader, Snapshot
 from claude_batch.ledger import page_queries, queries, workspaces
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.charges import DAY
+from claude_batch.ledger.page_queries import ResultSums, Total
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import Ledger, Record
 from claude_batch.lifecycle.budget_room import today
@@ -51,7 +53,7 @@ def overview_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, 
         "runs": [(status, bar_of(status.counts, status.total)) for status in snapshot.statuses],
         "states": _states(snapshot),
         "attention": attention_of(snapshot, reader.ledger),
-        "costs": _costs_of_runs(snapshot),
+        "costs": costs.by(lambda each: each.run_id),
         "budgets": [(each, *shares_of(each)) for each in snapshot.budgets],
         "changeable": [
             ("day:", "Each day (UTC)"),
@@ -69,14 +71,6 @@ def overview_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, 
             if not state.is_final
         ),
     }
-
-
-def _costs_of_runs(snapshot: Snapshot) -> dict[str, int]:
-    costs: dict[str, int] = {}
-    for cell in snapshot.costs.cells():
-        run_id = cell.sums.run_id
-        costs[run_id] = costs.get(run_id, 0) + cell.sums.cost
-    return costs
 
 
 def _states(snapshot: Snapshot) -> list[tuple[RunState, int]]:
@@ -167,12 +161,15 @@ def _ages(snapshot: Snapshot, now: float) -> list[tuple[str, int, int]]:
 
 # Progress of a run --------------------------------------------------------------------------------
 
-_PARTS: Final = (
-    ("good", (RequestState.SUCCEEDED,)),
-    ("calm", (RequestState.CANCELED,)),
-    ("busy", (RequestState.PACKED, RequestState.CONTINUING)),
-    ("rest", (RequestState.QUEUED, RequestState.HELD)),
-)
+_TONES: Final[Mapping[RequestState, str]] = {
+    RequestState.SUCCEEDED: "good",
+    RequestState.CANCELED: "calm",
+    RequestState.PACKED: "busy",
+    RequestState.CONTINUING: "busy",
+    RequestState.QUEUED: "rest",
+    RequestState.HELD: "rest",
+}
+"""The colour of requests in a bar. States that are not here are failures."""
 
 
 class Span(NamedTuple):
@@ -200,19 +197,18 @@ class Bar(NamedTuple):
 
 def bar_of(counts: Mapping[RequestState, int], total: int) -> Bar:
     """Return the bar of a run: succeeded, failed, cancelled, in a batch, and waiting."""
-    named = {state for _, states in _PARTS for state in states}
-    failed = sum(count for state, count in counts.items() if state not in named)
-    numbers = [(tone, sum(counts.get(state, 0) for state in states)) for tone, states in _PARTS]
-    numbers.insert(1, ("bad", failed))
+    numbers: Counter[str] = Counter()
+    for state, count in counts.items():
+        numbers[_TONES.get(state, "bad")] += count
     parts: list[Span] = []
     start = 0.0
-    for tone, count in numbers:
-        width = 100 * count / total if total else 0.0
-        if count:
+    for tone in ("good", "bad", "calm", "busy", "rest"):
+        if numbers[tone] and total:
+            width = 100 * numbers[tone] / total
             parts.append(Span(tone, round(start, 2), round(width, 2)))
-        start += width
+            start += width
     done = sum(count for state, count in counts.items() if state.is_final)
-    return Bar(done, total, failed, tuple(parts))
+    return Bar(done, total, numbers["bad"], tuple(parts))
 
 
 # Actors -------------------------------------------------------------------------------------------
@@ -229,7 +225,7 @@ def actors_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, An
     after = values.get("after", "")
     with reader.ledger.read() as tx:
         found = page_queries.actors(tx, after, _ACTORS + 1)
-    totals = snapshot.costs.by(lambda cell: cell.actor)
+    totals = snapshot.costs.by(lambda each: each.actor)
     return {
         "snapshot": snapshot,
         "actors": [
@@ -256,15 +252,14 @@ def actor_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any
     shown = rows[:_RUNS]
     statuses = [reader.status(row.id) for row in shown]
     budget = snapshot.budget("actor", name)
-    costs = snapshot.costs.by(lambda cell: cell.sums.run_id if cell.actor == name else None)
     return {
         "snapshot": snapshot,
         "actor": name,
-        "total": snapshot.costs.by(lambda cell: cell.actor).get(name, Total()),
+        "total": snapshot.costs.by(lambda each: each.actor).get(name, Total()),
         "budget": budget,
         "shares": None if budget is None else shares_of(budget),
         "runs": [(each, bar_of(each.counts, each.total)) for each in statuses],
-        "costs": {run_id: total.cost for run_id, total in costs.items()},
+        "costs": snapshot.costs.by(lambda each: each.run_id if each.actor == name else None),
         "before": values.get("before", ""),
         "following": f"{shown[-1].created!r}_{shown[-1].id}" if len(rows) > _RUNS else None,
     }
@@ -297,34 +292,31 @@ def costs_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any
     return {
         "snapshot": snapshot,
         "total": costs.total(),
-        "by_day_and_model": _stack(costs, last, lambda cell: cell.sums.model),
-        "by_day_and_actor": _stack(costs, last, lambda cell: cell.actor),
+        "by_day_and_model": _stack(costs, last, lambda each: each.model),
+        "by_day_and_actor": _stack(costs, last, lambda each: each.actor),
         "tables": [
-            ("Models", "model", _table(costs.by(lambda cell: cell.sums.model))),
-            ("Actors", "actor", _table(costs.by(lambda cell: cell.actor))),
+            ("Models", "model", _table(costs.by(lambda each: each.model))),
+            ("Actors", "actor", _table(costs.by(lambda each: each.actor))),
             ("Days (UTC)", "day", _days(costs)),
         ],
     }
 
 
-def _stack(costs: CostCells, last: int, name: Callable[[Cell], str | None]) -> Stack:
+def _stack(costs: CostCells, last: int, name: Callable[[ResultSums], str | None]) -> Stack:
     """Add up the cost of the days to the ``last`` by a name."""
-    sums: dict[str, dict[int, int]] = {}
-    for cell in costs.cells():
-        day = cell.sums.day
-        if day is not None and last - _DAYS < day <= last and cell.sums.cost:
-            of = sums.setdefault(name(cell) or "no model", {})
-            of[day] = of.get(day, 0) + cell.sums.cost
-    ranked = sorted(sums, key=lambda each: (-sum(sums[each].values()), each))
-    heads = ranked[:_COLUMNS]
-    rest = ranked[_COLUMNS:]
+    sums: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for each in costs.cells():
+        if each.day is not None and last - _DAYS < each.day <= last and each.total.cost:
+            sums[name(each) or "no model"][each.day] += each.total.cost
+    ranked = sorted(sums, key=lambda each: (-sums[each].total(), each))
+    heads, rest = ranked[:_COLUMNS], ranked[_COLUMNS:]
     first = min((day for of in sums.values() for day in of), default=last)
     rows: list[tuple[str, tuple[float, ...]]] = []
     # A week at least, so that a first day is not one wide bar.
     for day in range(min(first, last - 6), last + 1):
-        columns = [sums[each].get(day, 0) for each in heads]
+        columns = [sums[each][day] for each in heads]
         if rest:
-            columns.append(sum(sums[each].get(day, 0) for each in rest))
+            columns.append(sum(sums[each][day] for each in rest))
         rows.append((_date(day), tuple(each / NANO for each in columns)))
     return Stack((*heads, _OTHERS) if rest else tuple(heads), tuple(rows))
 
@@ -339,30 +331,12 @@ def _table(groups: Mapping[str | int | None, Total]) -> list[tuple[str, Total]]:
 
 
 def _days(costs: CostCells) -> list[tuple[str, Total]]:
-    groups = costs.by(lambda cell: cell.sums.day)
+    groups = costs.by(lambda each: each.day)
     known = sorted((day for day in groups if isinstance(day, int)), reverse=True)
     return [(_date(day), groups[day]) for day in known[:_ROWS]]
 
 
 # Ledger -------------------------------------------------------------------------------------------
-
-
-class Led(NamedTuple):
-    """A workspace, the process that drives it, and what it has at the API."""
-
-    row: Record
-    name: str
-    driver: str | None
-    """The process that drives it; "" for one that the ledger cannot name, None for no process."""
-    batches: int
-    requests: int
-
-
-class Member(NamedTuple):
-    """A process of the fleet, and the names of the workspaces that it drives."""
-
-    worker: Worker
-    drives: tuple[str, ...]
 
 
 def ledger_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
@@ -379,8 +353,7 @@ def ledger_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, An
         "path": ledger.backend.address,
         "size": ledger.size(),
         "members": [
-            Member(each, tuple(names.get(led, f"workspace {led}") for led in each.drives))
-            for each in workers
+            (each, [names.get(led, f"workspace {led}") for led in each.drives]) for each in workers
         ],
         "schema_version": SCHEMA_VERSION,
         "incarnation": ledger.incarnation,
@@ -394,7 +367,14 @@ def ledger_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, An
     }
 
 
-def _led(reader: LedgerReader, row: Record, name: str, workers: Iterable[Worker]) -> Led:
+def _led(
+    reader: LedgerReader, row: Record, name: str, workers: Iterable[Worker]
+) -> tuple[Record, str, str | None, int, int]:
+    """Return a workspace, its name, its driver, and how much it has at the API.
+
+    The driver is "" for a process that the ledger cannot name, and None for no process. At the API
+    are batches and their requests.
+    """
     driver = next(
         (f"pid {each.pid} on {each.host}" for each in workers if row.id in each.drives), None
     )
@@ -405,4 +385,4 @@ def _led(reader: LedgerReader, row: Record, name: str, workers: Iterable[Worker]
         for batch in reader.snapshot.open_batches
         if batch.workspace_id == row.id and batch.submitted is not None
     ]
-    return Led(row, name, driver, len(sent), sum(sent))
+    return row, name, driver, len(sent), sum(sent)

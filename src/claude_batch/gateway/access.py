@@ -20,10 +20,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.errors import STATUS_OF_TYPE, ActorConfigurationError
 from claude_batch.core.small_files import read_small
 from claude_batch.gateway import GatewaySettings
 from claude_batch.serving import HostCheck, is_loopback
+from claude_batch.wire.batches_client import BatchesClient
 
 _REAL_KEY = "sk-ant-"
 """Beginning of the API's own keys."""
@@ -146,22 +147,38 @@ class TokenFile:
 # Refusals -----------------------------------------------------------------------------------------
 
 
+_TYPES = {status: kind for kind, status in STATUS_OF_TYPE.items()}
+
+_LIKE = {405: 400, 408: 504, 414: 413, 421: 400, 431: 413}
+"""Statuses that the API does not send, and those whose error type they have."""
+
+
 class Refusal(Exception):
     """A call that the gateway does not take."""
 
     def __init__(
-        self, status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        retry_after: int | None = None,
+        is_overload: bool = False,
     ) -> None:
-        """``kind`` is one of the API's error types."""
+        """``retry_after``: seconds after which the SDKs repeat the call; by default they do not."""
         super().__init__(message)
         self.status = status
-        self.kind = kind
-        self.headers: dict[str, str] = dict(headers or {})
+        self._type = _TYPES.get(_LIKE.get(status, status), "api_error")
+        if is_overload:
+            self._type = "overloaded_error"
+        self.headers: dict[str, str] = {"x-should-retry": "false", **(headers or {})}
+        if retry_after is not None:
+            self.headers |= {"x-should-retry": "true", "retry-after": str(retry_after)}
 
     @property
     def body(self) -> bytes:
         """The API's error object."""
-        fault = {"type": self.kind, "message": str(self)}
+        fault = {"type": self._type, "message": str(self)}
         return msgspec.json.encode({"type": "error", "error": fault, "request_id": None})
 
 
@@ -169,11 +186,9 @@ def ending() -> Refusal:
     """Return the refusal of a call that comes, or is held, while the gateway ends."""
     return Refusal(
         503,
-        "api_error",
         "the gateway is shutting down; its requests stay in the ledger, and the same call gets its "
         "answer after the restart",
-        # The SDKs retry a 503 after this many seconds.
-        {"retry-after": "5", "x-should-retry": "true"},
+        retry_after=5,
     )
 
 
@@ -186,14 +201,13 @@ class Access:
     def __init__(
         self,
         settings: GatewaySettings,
-        own_key: str | None,
-        workspace: Callable[[], str | None],
+        client: BatchesClient,
         stored_workspace: Callable[[], str | None],
     ) -> None:
-        """``own_key``: the gateway's key, which callers of this machine may send as well.
+        """``client`` has the gateway's key, which callers of this machine may send as well.
 
-        ``workspace`` returns the API's id of that key's workspace, or None until the API has sent
-        it to this process. ``stored_workspace`` returns the ledger's; it blocks.
+        ``stored_workspace`` returns the API's id of that key's workspace, if the ledger has it; it
+        blocks.
         Raises `ActorConfigurationError` for an address that other machines reach without tokens.
         """
         if settings.tokens is None and not is_loopback(settings.host):
@@ -203,8 +217,7 @@ class Access:
                 "NAME"
             )
         self._tokens = None if settings.tokens is None else TokenFile(settings.tokens)
-        self._own_key = own_key
-        self._workspace = workspace
+        self._client = client
         self._read_workspace = stored_workspace
         # The last that was read: it may change only by an answer of the API.
         self._stored_workspace: str | None = None
@@ -217,7 +230,6 @@ class Access:
         if host is not None:
             raise Refusal(
                 421,
-                "invalid_request_error",
                 f"this gateway does not serve the host {host[:200]!r}; "
                 "allow it with --allow-host NAME",
             )
@@ -227,13 +239,11 @@ class Access:
         if origin is None and headers.get("sec-fetch-site") in _OTHER_SITES:
             raise Refusal(
                 403,
-                "permission_error",
                 "web pages may not call this gateway by links, pictures or scripts",
             )
         if origin is not None and origin.lower() not in self._origins:
             raise Refusal(
                 403,
-                "permission_error",
                 f"web pages of {origin[:200]!r} may not call this gateway; allow them with "
                 "--allow-origin ORIGIN",
             )
@@ -247,21 +257,19 @@ class Access:
         return caller
 
     async def _check_workspace(self, given: str) -> None:
-        own = self._workspace() or self._stored_workspace
+        own = self._client.workspace or self._stored_workspace
         if own is None:
             own = self._stored_workspace = await asyncio.to_thread(self._read_workspace)
         if own is None:
             raise Refusal(
                 503,
-                "api_error",
                 f"the gateway cannot compare this call's {_WORKSPACE} with its key's, because "
                 "no answer of the API has named it yet; repeat the call, or leave the header out",
-                {"retry-after": "5", "x-should-retry": "true"},
+                retry_after=5,
             )
         if given != own:
             raise Refusal(
                 400,
-                "invalid_request_error",
                 f"this call has another {_WORKSPACE} than the gateway's key ({own}), whose "
                 "workspace would pay for it; leave the header out, or call a gateway with a key of "
                 "that workspace",
@@ -276,28 +284,25 @@ class Access:
             try:
                 names = [self._tokens.name_of(each) for each in given]
             except ActorConfigurationError as error:
-                raise Refusal(500, "api_error", f"nobody is admitted: {error}") from None
+                raise Refusal(500, f"nobody is admitted: {error}") from None
             for name in names:
                 if name is not None:
                     return Caller(name)
         if any(self._is_foreign(each) for each in given):
             raise Refusal(
                 401,
-                "authentication_error",
                 "this gateway pays with its own API key, and does not use the one that you sent, "
                 "which is another; set ANTHROPIC_API_KEY to "
                 + ("your token for this gateway" if self._tokens else "any other text"),
             )
         raise Refusal(
             401,
-            "authentication_error",
             "this gateway needs a token: send it as x-api-key, or as Authorization: Bearer",
         )
 
     def _is_foreign(self, given: str) -> bool:
         """Return whether it is a key of the API, and not the gateway's own."""
-        own = self._own_key
-        is_own = own is not None and secrets.compare_digest(given.encode(), own.encode())
+        is_own = secrets.compare_digest(given.encode(), self._client.credential.encode())
         return given.startswith(_REAL_KEY) and not is_own
 
 

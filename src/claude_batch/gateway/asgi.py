@@ -42,9 +42,7 @@ async def receive_body(receive: Receive, patience: float = PATIENCE) -> tuple[by
             if patience < PATIENCE
             else f"no byte of the body came for {PATIENCE:g} s"
         )
-        raise Refusal(
-            408, "timeout_error", f"{words}; nothing was stored", {"connection": "close"}
-        ) from None
+        raise Refusal(408, f"{words}; nothing was stored", {"connection": "close"}) from None
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
     return message.get("body", b""), message.get("more_body", False)
@@ -94,17 +92,17 @@ class Bodies:
         if self.held + size > self._most:
             raise Refusal(
                 503,
-                "overloaded_error",
                 f"the gateway is receiving more than {self._most // 2**20} MB of calls at once; "
                 "nothing of this call was stored",
-                {"retry-after": "1", "x-should-retry": "true", "connection": "close"},
+                {"connection": "close"},
+                retry_after=1,
+                is_overload=True,
             )
         self.held += size
 
     def _too_large(self) -> Refusal:
         return Refusal(
             413,
-            "request_too_large",
             f"the body has more than {self._largest // 2**20} MB; nothing of it was stored",
             # The rest of the body may be endless.
             {"connection": "close"},

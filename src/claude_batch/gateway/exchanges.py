@@ -13,15 +13,16 @@ import contextlib
 import hashlib
 import re
 import time
-from collections import deque
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Self
 
 from starlette.types import Receive, Send
 
 from claude_batch.gateway.access import Caller, Refusal
 from claude_batch.gateway.gateway_options import GatewayOptions
+from claude_batch.gateway.http_protocol import HttpProtocol
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import CallFuture, Departure
 from claude_batch.wire.encoding import EncodedRequest
@@ -54,18 +55,6 @@ class Aborted(Exception):
     """
 
 
-class Connection(Protocol):
-    """What a connection shows before the event loop has read or reported it."""
-
-    def has_ended(self) -> bool:
-        """Return whether the caller has closed the connection, by what the system has received."""
-        ...
-
-    def is_closing(self) -> bool:
-        """Return whether the connection is being closed, as after a failed write."""
-        ...
-
-
 class HeldCall:
     """The connection of one call, after its body was read.
 
@@ -84,7 +73,9 @@ class HeldCall:
         "status",
     )
 
-    def __init__(self, receive: Receive, send: Send, connection: Connection | None = None) -> None:
+    def __init__(
+        self, receive: Receive, send: Send, connection: HttpProtocol | None = None
+    ) -> None:
         """``connection``: below ``receive`` and ``send``, if the server shows it."""
         self._connection = connection
         self._receive = receive
@@ -143,7 +134,7 @@ class HeldCall:
         Raises `Refusal` for the API's response if it cannot be sent as HTTP.
         """
         if not 200 <= status < 600 or any(map(_CONTROLS.search, headers.values())):
-            raise Refusal(502, "api_error", "the API sent a malformed status or header")
+            raise Refusal(502, "the API sent a malformed status or header")
         self.status = status
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
@@ -179,6 +170,8 @@ class HeldCall:
 
 # Exchanges ----------------------------------------------------------------------------------------
 
+REQUEST_ID: Final = "claude-batch-request-id"
+
 _DIGEST_BYTES: Final = 16
 
 _LOOKS: Final = 10
@@ -189,7 +182,7 @@ _PAUSE: Final = 60.0
 """Seconds within which a client repeats an aborted call; the SDKs wait 8 s at most."""
 
 _UNNUMBERED: Final = -1
-"""Stands for the number of a try whose client sends none."""
+"""Number of a try whose client sends none: lower than that of a first try."""
 
 
 class Exchange:
@@ -245,6 +238,16 @@ class Exchange:
         except Exception:  # a failure without a result line, or no outcome yet
             return None
 
+    @property
+    def request_id(self) -> str | None:
+        """The id of its request; None before that is stored."""
+        return None if self.future.seq is None else f"request-{self.future.seq}"
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """The header with the id of its request, if that is stored."""
+        return {} if self.request_id is None else {REQUEST_ID: self.request_id}
+
     def on_done(self, callback: Callable[[], object]) -> None:
         """Call a function on the event loop once there is an outcome."""
         self._done.add_done_callback(lambda _: callback())
@@ -276,17 +279,14 @@ class Exchange:
         if self.is_done:
             call.wake()
 
-    def leave(self, call: HeldCall, *, keep: bool, answers: bool = True) -> bool:
+    def leave(self, call: HeldCall, *, keep: bool) -> bool:
         """Remove a call that is answered, gone or aborted; return whether it was the last.
 
         ``keep``: the request stays whichever call is the last, because the gateway ends rather than
-        the caller, or because the caller has its address. ``answers``: the response of the call is
-        the answer, rather than that address.
+        the caller, or because the caller has its address.
         """
         self._calls.discard(call)
         self._keeps |= keep
-        if call.is_whole and answers:
-            self.taken()
         if self._calls:
             return False
         if not self.future.leave("keep" if self._keeps else self._departure):
@@ -321,62 +321,21 @@ class Exchange:
 
 
 class _LateFailure(NamedTuple):
-    exchange: Exchange
+    """A failure whose call was aborted, because it came after the status 200."""
+
+    number: int
+    """Of the aborted try."""
     at: float
-    """When its call was aborted, on the monotonic clock."""
+    """When the call was aborted, on the monotonic clock."""
+    exchange: Exchange
 
 
-class _LateFailures:
-    """Failures whose calls were aborted, because they came after the status 200.
+def _number_of(failure: _LateFailure) -> int:
+    return failure.number
 
-    A timer forgets each after `_PAUSE`. So memory is bounded by the calls that were aborted within
-    that time, each of which has held more of it while it waited.
-    """
 
-    def __init__(self) -> None:
-        # By the number of the aborted try. The newest is last.
-        self._by_call: dict[tuple[bytes, str | None], dict[int, deque[_LateFailure]]] = {}
-
-    def add(self, exchange: Exchange, options: GatewayOptions) -> None:
-        """Keep the failure of one call that is being aborted."""
-        call = exchange.digest, options.key
-        number = options.retries if options.numbers_tries else _UNNUMBERED
-        at = time.monotonic()
-        failures = self._by_call.setdefault(call, {}).setdefault(number, deque())
-        failures.append(_LateFailure(exchange, at))
-        asyncio.get_running_loop().call_later(_PAUSE, self._expire, call, number, at)
-
-    def take(self, digest: bytes, options: GatewayOptions) -> Exchange | None:
-        """Remove and return the exchange whose aborted call this call may repeat, if any."""
-        call = digest, options.key
-        by_number = self._by_call.get(call, {})
-        if options.retries:
-            number = max((each for each in by_number if each < options.retries), default=None)
-        else:
-            # A client that numbers its tries repeats the call under another number.
-            number = _UNNUMBERED if _UNNUMBERED in by_number and not options.new else None
-        if number is None:
-            return None
-        failure = by_number[number][-1]
-        if not options.retries and time.monotonic() - failure.at >= options.failure_ttl:
-            return None
-        by_number[number].pop()
-        self._tidy(call, number)
-        return failure.exchange
-
-    def _expire(self, call: tuple[bytes, str | None], number: int, at: float) -> None:
-        failures = self._by_call.get(call, {}).get(number)
-        # Those that are older have been taken or forgotten.
-        if failures and failures[0].at <= at:
-            failures.popleft()
-            self._tidy(call, number)
-
-    def _tidy(self, call: tuple[bytes, str | None], number: int) -> None:
-        by_number = self._by_call[call]
-        if not by_number[number]:
-            del by_number[number]
-        if not by_number:
-            del self._by_call[call]
+_Call = tuple[bytes, str | None]
+"""What the tries of a call share: their digest and Idempotency-Key."""
 
 
 class Exchanges:
@@ -385,7 +344,8 @@ class Exchanges:
     def __init__(self) -> None:
         """Begin without any."""
         self._by_digest: dict[bytes, list[Exchange]] = {}
-        self._failures = _LateFailures()
+        # In the order of their numbers, and of equal numbers the newest last.
+        self._failures: dict[_Call, list[_LateFailure]] = {}
 
     def __len__(self) -> int:
         """Return for how many requests calls are waiting."""
@@ -425,12 +385,35 @@ class Exchanges:
         The ledger repeats only failures that have a result, and none if the call asks for that. The
         repetition would then make a new request, or wait once more for as long as the first try.
         """
-        self._failures.add(exchange, options)
+        number = options.retries if options.numbers_tries else _UNNUMBERED
+        failure = _LateFailure(number, time.monotonic(), exchange)
+        call = exchange.digest, options.key
+        insort(self._failures.setdefault(call, []), failure, key=_number_of)
+        asyncio.get_running_loop().call_later(_PAUSE, self._forget, call, failure)
 
     def failure(self, digest: bytes, options: GatewayOptions) -> Exchange | None:
-        """Return the failure that a call gets because it repeats an aborted one; once for each."""
-        found = self._failures.take(digest, options)
-        return None if found is None else found.repeated(options.retries)
+        """Return the failure that a call gets because it repeats an aborted one; once for each.
+
+        That is the last try with a lower number. Below a first try are only those without numbers.
+        """
+        call = digest, options.key
+        failures = self._failures.get(call, [])
+        before = bisect_left(failures, options.retries, key=_number_of)
+        if not before:
+            return None
+        found = failures[before - 1]
+        is_too_old = time.monotonic() - found.at >= options.failure_ttl
+        if not options.retries and (options.new or is_too_old):
+            return None
+        self._forget(call, found)
+        return found.exchange.repeated(options.retries)
+
+    def _forget(self, call: _Call, failure: _LateFailure) -> None:
+        failures = self._failures.get(call, [])
+        if failure in failures:
+            failures.remove(failure)
+            if not failures:
+                del self._failures[call]
 
     def remove(self, exchange: Exchange) -> None:
         """Forget an exchange without calls."""

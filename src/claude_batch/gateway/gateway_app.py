@@ -7,12 +7,11 @@ import contextlib
 import logging
 import resource
 import socket
-import sys
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
@@ -24,20 +23,15 @@ from claude_batch.gateway.asgi import headers_of
 from claude_batch.gateway.exchanges import Aborted
 from claude_batch.gateway.gateway_options import split_prefix
 from claude_batch.gateway.gateway_state import Gateway
-from claude_batch.gateway.http_protocol import RESET, HttpProtocol
+from claude_batch.gateway.http_protocol import CONNECTION, HttpProtocol
 from claude_batch.gateway.messages_route import MessagesRoute
 from claude_batch.gateway.passthrough import METHODS, PASSED, Passthrough
 from claude_batch.gateway.request_routes import REQUESTS, RequestRoute
 from claude_batch.integrations.http_messages import failure
+from claude_batch.lifecycle.engine import Engine
 from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.serving import Readiness, is_loopback
-from claude_batch.serving.local_server import (
-    BackgroundServer,
-    LocalServer,
-    configure,
-    listen,
-    url_of,
-)
+from claude_batch.serving.local_server import AppServer, LocalServer, listen
 from claude_batch.wire.batches_client import base_url_advice
 
 # Application --------------------------------------------------------------------------------------
@@ -57,15 +51,16 @@ class GatewayApp:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self._passthrough = Passthrough(gateway)
+        self._readiness = Readiness(lambda: gateway.provider.why_not_sending())
         messages = MessagesRoute(gateway)
         self._router = Router(
             [
                 *(_Route(path, messages, methods=["POST"]) for path in _MESSAGES),
                 _Route(REQUESTS + "{id}", RequestRoute(gateway), methods=["GET", "DELETE"]),
                 *(_Route(path, self._passthrough, methods=METHODS) for path in PASSED),
-                _Route("/metrics", gateway.metrics, methods=["GET"]),
-                _Route("/healthz", Health(gateway), methods=["GET"]),
-                _Route("/readyz", Health(gateway, ready=True), methods=["GET"]),
+                _Route("/metrics", gateway.metrics.respond, methods=["GET"]),
+                _Route("/healthz", self._is_serving, methods=["GET"]),
+                _Route("/readyz", self._is_ready, methods=["GET"]),
             ],
             redirect_slashes=False,
             default=_not_found,
@@ -84,12 +79,13 @@ class GatewayApp:
             with contextlib.suppress(ClientDisconnect):
                 await self._router(scope, receive, send)
         except Aborted:
-            # The server closes the connection of a response that is not complete.
-            scope["state"].get(RESET, bool)()
+            # The server closes the connection of a response that is not complete. HTTP/1.0 has no
+            # other end of a body, so that only a reset differs from it.
+            if scope.get("http_version") == "1.0":
+                scope["state"][CONNECTION].reset_at_end()
         # The routes raise these only before they have sent a status.
         except Refusal as refusal:
-            headers = {"x-should-retry": "false", **refusal.headers}
-            response = Response(refusal.body, refusal.status, headers, "application/json")
+            response = Response(refusal.body, refusal.status, refusal.headers, "application/json")
             await response(scope, receive, send)
         except ActorError as error:
             found = failure(error)
@@ -103,7 +99,7 @@ class GatewayApp:
         raw_path, options = split_prefix(scope["raw_path"].decode("ascii"))
         path = unquote(raw_path)
         scope["path"], scope["raw_path"] = path, raw_path.encode()
-        state: dict[str, Any] = {**scope.get("state", {}), "options": options}
+        state: dict[str, Any] = {**scope.get("state", {}), "headers": {**options, **headers}}
         if path not in _OPEN:
             state["caller"] = await access.admit(headers)
             if self.gateway.is_ending:
@@ -112,6 +108,17 @@ class GatewayApp:
             # On each path, because a fault that only messages refuse would be noticed late.
             self.gateway.option_reader.check(options)
         scope["state"] = state
+
+    async def _is_serving(self, request: Request) -> Response:
+        return _probed(self.gateway.provider.why_stopped())
+
+    async def _is_ready(self, request: Request) -> Response:
+        """Answer whether calls should come."""
+        why_not = self.gateway.provider.why_stopped()
+        if why_not is None:
+            ends = self.gateway.is_ending
+            why_not = "shutting down" if ends else await self._readiness.wait_why_not()
+        return _probed(why_not)
 
 
 class _Route(Route):
@@ -125,25 +132,11 @@ class _Route(Route):
             return
         words = f"{scope['method']} is not a method of this path; it has {', '.join(allowed)}"
         headers = {"allow": ", ".join(allowed)}
-        raise Refusal(405, "invalid_request_error", words, headers)
+        raise Refusal(405, words, headers)
 
 
-class Health:
-    """``/healthz``, whether the process can serve, and ``/readyz``, whether calls should come."""
-
-    def __init__(self, gateway: Gateway, *, ready: bool = False) -> None:
-        self._gateway = gateway
-        self._ready = ready
-        self._readiness = Readiness(lambda: gateway.provider.why_not_sending())
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a probe."""
-        why = self._gateway.provider.why_stopped()
-        if self._ready and why is None:
-            is_ending = self._gateway.is_ending
-            why = "shutting down" if is_ending else await self._readiness.wait_why_not()
-        response = PlainTextResponse(f"{why or 'ok'}\n", 200 if why is None else 503)
-        await response(scope, receive, send)
+def _probed(why_not: str | None) -> Response:
+    return PlainTextResponse(f"{why_not or 'ok'}\n", 200 if why_not is None else 503)
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
@@ -158,7 +151,7 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
         # A client adds the API's path to its base URL.
         if base := path.rpartition("/v1/")[0]:
             message = f"{message}; {base_url_advice(base)}"
-    raise Refusal(404, "not_found_error", message)
+    raise Refusal(404, message)
 
 
 # Server -------------------------------------------------------------------------------------------
@@ -178,92 +171,56 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not is_cancelled and record.getMessage() != _INCOMPLETE
 
 
-def serve(
-    provider: ClaudeBatchProvider,
-    settings: GatewaySettings | None = None,
-    *,
-    on_start: Callable[[str], None] | None = None,
-) -> None:
-    """Serve until SIGINT, SIGTERM or SIGHUP; call ``on_start`` with the URL once the port is open.
+class GatewayServer(AppServer):
+    """A gateway: its caller closes ``provider`` afterwards."""
 
-    The caller closes ``provider`` afterwards. By default one line, ``gateway listening on
-    http://127.0.0.1:8788``, goes to standard output. Raises ``OSError`` if the port is taken,
-    `ActorConfigurationError` for unusable settings, and the error that stops the engine, such as a
-    `LedgerError`.
-    """
-    engine, _ = provider.opening().result()
-    _, server, listener = _prepare(provider, settings or GatewaySettings())
-
-    async def end_if_stopped() -> None:
-        if engine.failure is not None:
-            server.end()
-
-    server.config.callback_notify, server.config.timeout_notify = end_if_stopped, 1
-    with listener:
-        (on_start or _announce)(url_of(listener))
-        server.run(sockets=[listener])
-    engine.check()
-
-
-class GatewayServer(BackgroundServer):
-    """A gateway in a daemon thread of this process.
-
-    ```python
-    with GatewayServer(provider, GatewaySettings(port=0)) as gateway:
-        client = anthropic.Anthropic(base_url=gateway.url, api_key="any")
-    ```
-
-    `start` and `stop` do what ``with`` does. The caller closes ``provider`` afterwards.
-    """
-
-    def __init__(
-        self, provider: ClaudeBatchProvider, settings: GatewaySettings | None = None
-    ) -> None:
+    def __init__(self, provider: ClaudeBatchProvider, settings: GatewaySettings) -> None:
         super().__init__("claude-batch-gateway")
         self._provider = provider
-        self._settings = settings or GatewaySettings()
-        self._gateway: Gateway | None = None
+        self._settings = settings
+        self._ends_with: Engine | None = None
+        """The engine whose failure ends the server."""
+        self.gateway: Gateway
+        """The running gateway, once it is started."""
 
-    @property
-    def gateway(self) -> Gateway:
-        """The running gateway."""
-        if self._gateway is None:
-            raise RuntimeError("the gateway has not been started")
-        return self._gateway
+    def serve(self, on_start: Callable[[str], None]) -> None:
+        """Serve as `AppServer.serve` does.
+
+        Raises also the error that stops the engine, such as a `LedgerError`.
+        """
+        engine, _ = self._provider.opening().result()
+        self._ends_with = engine
+        super().serve(on_start)
+        engine.check()
 
     def _prepare(self) -> tuple[LocalServer, socket.socket]:
-        self._gateway, server, listener = _prepare(self._provider, self._settings)
+        gateway = self.gateway = Gateway(self._provider, self._settings)
+        self._provider.warn_of_other_addresses()
+        listener = listen(self._settings.host, self._settings.port)
+        try:
+            _refuse_own_address(gateway.client.base_url, listener)
+        except ActorConfigurationError:
+            listener.close()
+            raise
+        raise_descriptor_limit()
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
+        app = GatewayApp(gateway)
+
+        async def end_if_stopped() -> None:
+            if self._ends_with is not None and self._ends_with.failure is not None:
+                server.end()
+
+        server = LocalServer(
+            app,
+            end_calls=gateway.end,
+            close=app.aclose,
+            http=HttpProtocol,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=int(self._settings.grace),
+            callback_notify=end_if_stopped,
+            timeout_notify=1,
+        )
         return server, listener
-
-    def stop(self) -> None:
-        """End the calls that wait, and the server; the port is free when this returns."""
-        super().stop()
-        self._gateway = None
-
-
-def _prepare(
-    provider: ClaudeBatchProvider, settings: GatewaySettings
-) -> tuple[Gateway, LocalServer, socket.socket]:
-    entered = provider.opening().result()
-    provider.warn_of_other_addresses()
-    client = entered.session.client
-    gateway = Gateway(provider, settings, client.credential, lambda: client.workspace)
-    listener = listen(settings.host, settings.port)
-    try:
-        _refuse_own_address(client.base_url, listener)
-    except ActorConfigurationError:
-        listener.close()
-        raise
-    raise_descriptor_limit()
-    logging.getLogger("uvicorn.error").addFilter(_is_news)
-    app = GatewayApp(gateway)
-    config = configure(
-        app,
-        http=HttpProtocol,
-        timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=int(settings.grace),
-    )
-    return gateway, LocalServer(config, end_calls=gateway.end, close=app.aclose), listener
 
 
 def _refuse_own_address(base_url: str, listener: socket.socket) -> None:
@@ -280,13 +237,8 @@ def _refuse_own_address(base_url: str, listener: socket.socket) -> None:
         )
 
 
-def _announce(url: str) -> None:
-    sys.stdout.write(f"gateway listening on {url}\n")
-    sys.stdout.flush()
-
-
-def raise_descriptor_limit() -> int:
-    """Raise this process's limit of open files as far as it may; return the limit.
+def raise_descriptor_limit() -> None:
+    """Raise this process's limit of open files as far as it may.
 
     Each call that waits needs one; the usual limit is 1,024.
     """
@@ -295,5 +247,3 @@ def raise_descriptor_limit() -> int:
         # macOS reports no hard limit, but refuses more than its own.
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-    return soft

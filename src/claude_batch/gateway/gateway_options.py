@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -85,8 +86,7 @@ class OptionReader:
     def __init__(self, overrides: Mapping[str, Any]) -> None:
         """``overrides`` are the settings of the gateway's provider."""
         self._overrides = dict(overrides)
-        # One object for equal settings, because calls of one mode share a run.
-        self._modes: dict[tuple[str | None, ...], BatchProcessingMode] = {}
+        self._mode = lru_cache(_MOST_MODES)(self._read_mode)
 
     def read(self, headers: Mapping[str, str]) -> GatewayOptions:
         """Return the options of a message call. Raises `InvalidRequestError`."""
@@ -107,16 +107,14 @@ class OptionReader:
             if name.startswith(_OURS) and name not in _SETTINGS and name not in _OTHERS:
                 known = ", ".join(sorted([*_SETTINGS, *_OTHERS]))
                 raise InvalidRequestError(f"there is no header {name}; the headers are {known}")
-        mode = self._mode(tuple(headers.get(name) for name in _SETTINGS))
         new = _truth(f"{_OURS}new", headers.get(f"{_OURS}new"))
+        mode = self._mode(tuple(headers.get(name) for name in _SETTINGS), new=new)
         key = read_idempotency_key(headers)
         if new and key is not None:
             raise InvalidRequestError(
                 f"an Idempotency-Key joins an earlier call, and {_OURS}new asks not to; send one "
                 "of them"
             )
-        if new and mode.reuse:
-            mode = mode.model_copy(update={"reuse": False})
         prefer = _preferences(headers.get("prefer", ""))
         return GatewayOptions(
             mode=mode,
@@ -131,25 +129,19 @@ class OptionReader:
             wait=_wait_of(prefer),
         )
 
-    def _mode(self, given: tuple[str | None, ...]) -> BatchProcessingMode:
-        known = self._modes.get(given)
-        if known is not None:
-            return known
-        named = {
+    def _read_mode(self, given: tuple[str | None, ...], *, new: bool) -> BatchProcessingMode:
+        named: Any = {
             name: value
             for name, value in zip(_SETTINGS.values(), given, strict=True)
             if value is not None
         }
         try:
-            settings: Any = named
-            overrides = {**self._overrides, **mode_keywords(settings, CallKeywords)}
-            mode = resolve_mode(True, overrides)
+            overrides = {**self._overrides, **mode_keywords(named, CallKeywords)}
+            if new:
+                overrides["reuse"] = False
+            return resolve_mode(True, overrides)
         except Exception as error:
             raise InvalidRequestError(str(error)) from None
-        if len(self._modes) >= _MOST_MODES:
-            self._modes.clear()
-        self._modes[given] = mode
-        return mode
 
 
 def wait_of_headers(headers: Mapping[str, str]) -> float:

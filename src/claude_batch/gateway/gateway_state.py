@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -17,9 +20,11 @@ from claude_batch.gateway.access import Access
 from claude_batch.gateway.asgi import Bodies
 from claude_batch.gateway.exchanges import Exchanges, HeldCall
 from claude_batch.gateway.gateway_options import OptionReader
+from claude_batch.gateway.http_protocol import CONNECTION
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import Joined
 from claude_batch.providers.batch import ClaudeBatchProvider
+from claude_batch.wire.batches_client import BatchesClient
 
 _PREFIX: Final = "claude_batch_gateway"
 
@@ -30,21 +35,9 @@ _SECONDS: Final = (0.5, 2, 5, 20, 60, 300, 900, 1800, 3600, 2 * 3600, 6 * 3600, 
 class Metrics:
     """The metrics of one gateway in the format of Prometheus, in a registry of their own."""
 
-    def __init__(
-        self,
-        *,
-        calls_waiting: Callable[[], int],
-        requests_waiting: Callable[[], int],
-        body_bytes: Callable[[], int],
-    ) -> None:
-        """Count from zero; the functions return what is counted elsewhere."""
+    def __init__(self) -> None:
+        """Count from zero."""
         self.registry: CollectorRegistry = CollectorRegistry()
-        for name, text, value in (
-            ("calls_waiting", "Calls that wait for an answer.", calls_waiting),
-            ("requests_waiting", "Requests of these calls.", requests_waiting),
-            ("body_bytes", "Bytes of bodies in memory.", body_bytes),
-        ):
-            Gauge(f"{_PREFIX}_{name}", text, registry=self.registry).set_function(value)
         self._calls = Counter(
             f"{_PREFIX}_calls",
             "Messages calls that ended. status: of the response; end: whole, aborted or left.",
@@ -78,12 +71,12 @@ class Metrics:
         """Count a call that joined an earlier request."""
         self._joins.labels(kind).inc()
 
-    def call_ended(self, call: HeldCall, stream: bool, seconds: float) -> None:
+    def call_ended(self, call: HeldCall, stream: bool) -> None:
         """Count a Messages call."""
         end = "whole" if call.is_whole else "left" if call.is_gone else "aborted"
         status = "" if call.status is None else str(call.status)
         self._calls.labels(status, end, "true" if stream else "false").inc()
-        self._seconds.observe(seconds)
+        self._seconds.observe(time.monotonic() - call.begun)
 
     def call_refused(self, status: int) -> None:
         """Count a Messages call that was refused before it was stored."""
@@ -96,30 +89,28 @@ class Metrics:
         if answer.cost is not None and not answer.reused:
             self._cost.inc(float(usd(answer.cost)))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a call of ``/metrics`` (ASGI)."""
-        response = Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
-        await response(scope, receive, send)
+    def show(self, name: str, text: str, value: Callable[[], int]) -> None:
+        """Add a gauge of what is counted elsewhere."""
+        Gauge(f"{_PREFIX}_{name}", text, registry=self.registry).set_function(value)
+
+    async def respond(self, request: Request) -> Response:
+        """Answer a call of ``/metrics``."""
+        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 class Gateway:
     """The state that the routes share. Belongs to the server's event loop."""
 
-    def __init__(
-        self,
-        provider: ClaudeBatchProvider,
-        settings: GatewaySettings,
-        own_key: str | None,
-        workspace: Callable[[], str | None] = lambda: None,
-    ) -> None:
-        """``provider`` answers the calls; ``own_key`` is its API key, if that is known.
+    def __init__(self, provider: ClaudeBatchProvider, settings: GatewaySettings) -> None:
+        """``provider`` answers the calls.
 
-        ``workspace`` returns the API's id of that key's workspace, or None until the API has sent
-        it to this process. Raises `ActorConfigurationError` for settings that are not safe.
+        Raises `ActorConfigurationError` for settings that are not safe, and what opening the ledger
+        raises.
         """
         self.provider: ClaudeBatchProvider = provider
         self.settings: GatewaySettings = settings
-        self.access: Access = Access(settings, own_key, workspace, provider.stored_workspace)
+        self.client: BatchesClient = provider.opening().result().session.client
+        self.access: Access = Access(settings, self.client, provider.stored_workspace)
         self.bodies: Bodies = Bodies(settings.largest_body, settings.largest_bodies)
         self.option_reader: OptionReader = OptionReader(provider.overrides)
         self.exchanges: Exchanges = Exchanges()
@@ -133,22 +124,27 @@ class Gateway:
         self.failure_ttl: float = mode.failure_ttl
         self.poll_interval: float = mode.poll_interval
         self.is_ending: bool = False
-        self.metrics: Metrics = Metrics(
-            calls_waiting=lambda: len(self.calls),
-            requests_waiting=lambda: len(self.exchanges),
-            body_bytes=lambda: self.bodies.held,
-        )
+        self.metrics: Metrics = Metrics()
+        self.metrics.show("calls_waiting", "Calls that wait for an answer.", self.calls.__len__)
+        self.metrics.show("requests_waiting", "Requests of these calls.", self.exchanges.__len__)
+        self.metrics.show("body_bytes", "Bytes of bodies in memory.", lambda: self.bodies.held)
 
     def acknowledge(self, answer: Answer, taken: bool) -> None:
         """Record whether an answer has reached a caller."""
         self.provider.acknowledge(answer, taken=taken)
         self.metrics.answered(answer)
 
-    def hold(self, call: HeldCall) -> None:
-        """Add a call that waits; if the gateway has begun to end meanwhile, its wait is over."""
-        self.calls.add(call)
-        if self.is_ending:
-            call.wake()
+    @contextmanager
+    def hold(self, scope: Scope, receive: Receive, send: Send) -> Generator[HeldCall]:
+        """Yield a call that may wait; once the gateway has begun to end, its wait is over."""
+        with HeldCall(receive, send, scope["state"].get(CONNECTION)) as call:
+            self.calls.add(call)
+            if self.is_ending:
+                call.wake()
+            try:
+                yield call
+            finally:
+                self.calls.discard(call)
 
     def end(self) -> None:
         """Refuse new calls, and end those that wait; their requests stay in the ledger."""

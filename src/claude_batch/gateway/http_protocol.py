@@ -22,9 +22,6 @@ from uvicorn.protocols.http.httptools_impl import (
 from claude_batch.gateway import LARGEST_BODY, asgi
 from claude_batch.gateway.access import Refusal
 
-RESET: Final = "claude_batch.reset"
-"""What a call's state calls its function that makes the end of its connection a reset, if any."""
-
 CONNECTION: Final = "claude_batch.connection"
 """What a call's state calls its `HttpProtocol`."""
 
@@ -207,7 +204,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_url(url)
         if len(self.url) > LARGEST_URL:
             words = f"the URL has more than {LARGEST_URL // 1024} KiB"
-            self._fail(Refusal(414, "request_too_large", words))
+            self._fail(Refusal(414, words))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """The parser's callback for a header, or for a trailer of a body in chunks."""
@@ -218,7 +215,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_header(name, value)
         if len(self.headers) > MOST_LINES:
             words = f"the call has more than {MOST_LINES} headers"
-            self._fail(Refusal(431, "request_too_large", words))
+            self._fail(Refusal(431, words))
 
     def on_headers_complete(self) -> None:
         """The parser's callback for the end of a call's headers.
@@ -234,12 +231,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         if len(self.pipeline) > MOST_PIPELINED:
             words = f"more than {MOST_PIPELINED} calls wait on this connection"
-            self._fail(Refusal(400, "invalid_request_error", words))
+            self._fail(Refusal(400, words))
         state = self.scope.setdefault("state", {})
         state[CONNECTION] = self
         if self.scope["http_version"] == "1.0":
             self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _Unbounded()
-            state[RESET] = self._reset
 
     def on_body(self, body: bytes) -> None:
         """The parser's callback for a part of a body."""
@@ -258,6 +254,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._wait_for_head(self.timeout_keep_alive)
 
     # The connection's end -------------------------------------------------------------------------
+
+    def reset_at_end(self) -> None:
+        """Let the end of the connection be a reset."""
+        connection: socket.socket = self.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def has_ended(self) -> bool:
         """Return whether the caller has closed the connection, by what the system has received."""
@@ -316,7 +317,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._has_begun:
             words = f"the URL and headers were not complete after {asgi.PATIENCE:g} s"
-            self._refuse(Refusal(408, "timeout_error", words))
+            self._refuse(Refusal(408, words))
         else:
             self.transport.close()
 
@@ -324,9 +325,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """uvicorn's callback for bytes that the parser refuses."""
-        self._refuse(
-            self._refusal or Refusal(400, "invalid_request_error", "this is not a call by HTTP")
-        )
+        self._refuse(self._refusal or Refusal(400, "this is not a call by HTTP"))
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
@@ -361,12 +360,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.write(b"".join((STATUS_LINE[refusal.status], *lines, body)))
         self._linger(_LINGER)
 
-    def _reset(self) -> None:
-        """Let the end of the connection be a reset."""
-        connection: socket.socket = self.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
 
 def _large_head() -> Refusal:
     words = f"the URL and headers have more than {LARGEST_HEAD // 1024} KiB"
-    return Refusal(431, "request_too_large", words)
+    return Refusal(431, words)

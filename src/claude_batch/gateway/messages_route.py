@@ -10,7 +10,6 @@ repeats the call, and the repeated call gets the true status at once.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
@@ -23,7 +22,6 @@ from starlette.types import Receive, Scope, Send
 from claude_batch.core.errors import ActorError
 from claude_batch.core.states import RequestState
 from claude_batch.gateway.access import Caller, Refusal, ending
-from claude_batch.gateway.asgi import headers_of
 from claude_batch.gateway.exchanges import (
     CHUNK,
     PING,
@@ -36,8 +34,7 @@ from claude_batch.gateway.exchanges import (
 )
 from claude_batch.gateway.gateway_options import GatewayOptions
 from claude_batch.gateway.gateway_state import Gateway
-from claude_batch.gateway.http_protocol import CONNECTION
-from claude_batch.gateway.request_routes import origin_of, send_accepted, store
+from claude_batch.gateway.request_routes import send_accepted
 from claude_batch.integrations.http_messages import (
     MessagesCall,
     events_of,
@@ -74,7 +71,7 @@ class MessagesRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call."""
-        headers = {**scope["state"]["options"], **headers_of(scope)}
+        headers: dict[str, str] = scope["state"]["headers"]
         caller: Caller = scope["state"]["caller"]
         metrics = self._gateway.metrics
         try:
@@ -86,11 +83,8 @@ class MessagesRoute:
         except ActorError as error:
             metrics.call_refused(failure(error).status_code)
             raise
-        with HeldCall(receive, send, scope["state"].get(CONNECTION)) as call:
-            if options.respond_async:
-                await self._accept(call, exchange, stream, options)
-            else:
-                await self._hold(call, exchange, stream, headers, options)
+        with self._gateway.hold(scope, receive, send) as call:
+            await self._hold(call, exchange, stream, headers, options)
 
     async def _enter(
         self, caller: Caller, headers: dict[str, str], options: GatewayOptions, receive: Receive
@@ -181,55 +175,46 @@ class MessagesRoute:
         headers: dict[str, str],
         options: GatewayOptions,
     ) -> None:
+        """Answer a call once its request has an outcome.
+
+        A call that does not want to be held gets the address of its request instead, if there is
+        no outcome within ``options.wait``.
+        """
         gateway = self._gateway
-        gateway.hold(call)
         exchange.join(call)
+        request_id: str | None = None
         try:
-            woken = await call.wait(gateway.settings.hold)
-            if not woken:
-                await self._begin(call, exchange, stream)
-                interval = self._interval(headers)
-                while not await call.wait(interval):
-                    await call.send_some(PING if stream else SPACE)
+            if options.respond_async:
+                request_id = await self._store(exchange, options)
+                await call.wait(options.wait)
+            elif not await call.wait(gateway.settings.hold):
+                await self._keep_alive(call, exchange, stream, headers)
             if call.is_gone:
                 return
             if exchange.is_done:
                 await self._answer(call, exchange, stream, options)
+            elif request_id is not None:
+                await send_accepted(call, request_id, "queued", gateway.poll_interval)
             elif call.has_begun:
                 raise Aborted
             else:
                 raise ending()
         finally:
-            self._leave(call, exchange, stream, keep=gateway.is_ending)
-
-    async def _accept(
-        self, call: HeldCall, exchange: Exchange, stream: bool, options: GatewayOptions
-    ) -> None:
-        """Answer a call that does not want to be held."""
-        gateway = self._gateway
-        gateway.hold(call)
-        exchange.join(call)
-        keep = answers = False
-        try:
-            request_id = await self._store(exchange, options)
-            keep = True
-            await call.wait(options.wait)
-            if call.is_gone:
-                return
-            answers = exchange.is_done
-            if answers:
-                await self._answer(call, exchange, stream, options)
-            else:
-                await send_accepted(call, request_id, "queued", gateway.poll_interval)
-        finally:
-            keep = keep or gateway.is_ending
-            self._leave(call, exchange, stream, keep=keep, answers=answers)
+            gateway.metrics.call_ended(call, stream)
+            # The caller may have the address of its request, and ask for the answer later.
+            if exchange.leave(call, keep=request_id is not None or gateway.is_ending):
+                gateway.exchanges.remove(exchange)
+                if exchange.future.joined is not None:
+                    gateway.metrics.joined(exchange.future.joined)
 
     async def _store(self, exchange: Exchange, options: GatewayOptions) -> str:
-        """Return the id of the request once it is stored. Raises `Refusal` if that takes long."""
+        """Return the id of the request once it is stored.
+
+        Raises the error of a request that cannot be stored, and `Refusal` if storing takes long.
+        """
         patience = self._gateway.settings.hold
         try:
-            return await store(exchange, patience)
+            await exchange.wait_until_stored(patience)
         except TimeoutError:
             what_next = (
                 "It is withdrawn; repeat the call"
@@ -237,29 +222,25 @@ class MessagesRoute:
                 else "It may be stored and sent later; repeat the call with its Idempotency-Key"
             )
             words = f"the ledger did not store the call within {patience:g} s. {what_next}"
-            raise Refusal(503, "overloaded_error", words) from None
+            raise Refusal(503, words, is_overload=True) from None
+        if exchange.request_id is None:
+            exchange.future.result()  # which raises why
+            raise AssertionError("an answer without a request")
+        return exchange.request_id
 
-    def _leave(
-        self, call: HeldCall, exchange: Exchange, stream: bool, *, keep: bool, answers: bool = True
+    async def _keep_alive(
+        self, call: HeldCall, exchange: Exchange, stream: bool, headers: dict[str, str]
     ) -> None:
-        gateway = self._gateway
-        gateway.calls.discard(call)
-        gateway.metrics.call_ended(call, stream, time.monotonic() - call.begun)
-        if exchange.leave(call, keep=keep, answers=answers):
-            gateway.exchanges.remove(exchange)
-            if exchange.future.joined is not None:
-                gateway.metrics.joined(exchange.future.joined)
-
-    async def _begin(self, call: HeldCall, exchange: Exchange, stream: bool) -> None:
-        headers = _STREAM if stream else {"content-type": "application/json", **_UNBUFFERED}
-        await call.begin(200, {**headers, **origin_of(exchange.future)})
-        await call.send_some(PING if stream else SPACE)
-
-    def _interval(self, headers: dict[str, str]) -> float:
+        """Begin the response, and send signs of life until the call is woken."""
         settings = self._gateway.settings
+        interval, sign = settings.ping, PING if stream else SPACE
         if headers.get("user-agent", "").startswith(_CLAUDE_CODE):
-            return max(settings.ping, settings.claude_code_ping)
-        return settings.ping
+            interval = max(interval, settings.claude_code_ping)
+        begun = _STREAM if stream else {"content-type": "application/json", **_UNBUFFERED}
+        await call.begin(200, {**begun, **exchange.origin})
+        await call.send_some(sign)
+        while not await call.wait(interval):
+            await call.send_some(sign)
 
     async def _answer(
         self, call: HeldCall, exchange: Exchange, stream: bool, options: GatewayOptions
@@ -270,12 +251,14 @@ class MessagesRoute:
             if pieces is not None:
                 if not call.has_begun:
                     found = origin_headers(answer.batch_id, answer)
-                    await call.begin(200, {**_STREAM, **found, **origin_of(exchange.future)})
+                    await call.begin(200, {**_STREAM, **found, **exchange.origin})
                 await call.finish(pieces)
+                if call.is_whole:
+                    exchange.taken()
                 return
         response = await self._response(exchange)
         if not call.has_begun:
-            headers = {**response.headers, **origin_of(exchange.future)}
+            headers = {**response.headers, **exchange.origin}
             await call.send_whole(response.status_code, headers, response.content)
         elif response.status_code == 200:
             await call.finish(in_chunks(response.content))
@@ -286,6 +269,8 @@ class MessagesRoute:
             exchange.taken()
             self._gateway.exchanges.note_failure(exchange, options)
             raise Aborted
+        if call.is_whole:
+            exchange.taken()
 
     async def _response(self, exchange: Exchange) -> httpx2.Response:
         ttl = self._gateway.failure_ttl

@@ -19,11 +19,11 @@ from starlette.types import Receive, Scope, Send
 
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.gateway.access import Caller, Refusal
-from claude_batch.gateway.asgi import headers_of, receive_body
+from claude_batch.gateway.asgi import receive_body
 from claude_batch.gateway.exchanges import Aborted, HeldCall
 from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.lifecycle.polling import CLOCKS_APART
-from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
+from claude_batch.wire.connection import Connection, CredentialFault, Unreachable
 from claude_batch.wire.inbound import iso_time
 
 BATCHES: Final = "/v1/messages/batches"
@@ -108,20 +108,17 @@ class Passthrough:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a call."""
-        headers = headers_of(scope)
+        headers: dict[str, str] = scope["state"]["headers"]
         path: str = scope["path"]
         if not all(_SEGMENT.fullmatch(part) for part in path[1:].split("/")):
-            raise Refusal(404, "not_found_error", f"there is nothing at {path[:200]!r}")
+            raise Refusal(404, f"there is nothing at {path[:200]!r}")
         refused = next((n for n in _SENT if not headers.get(n, "").isascii()), None)
         if refused is not None:
-            raise Refusal(
-                400, "invalid_request_error", f"{refused} has other than ASCII characters"
-            )
+            raise Refusal(400, f"{refused} has other than ASCII characters")
         creates = path == BATCHES and scope["method"] == "POST"
         if creates and self._gateway.provider.settings.exclusive_workspace:
             raise Refusal(
                 403,
-                "permission_error",
                 "the gateway's ledger is set as the only one that creates batches in its workspace "
                 "(exclusive_workspace); send messages instead",
             )
@@ -159,7 +156,7 @@ class Passthrough:
             return
         own = await asyncio.to_thread(self._gateway.provider.own_batches, [batch_id])
         if batch_id in own.known:
-            raise Refusal(404, "not_found_error", f"there is no batch {batch_id!r}")
+            raise Refusal(404, f"there is no batch {batch_id!r}")
         is_open = batch_id in own.possible
         if not is_open and own.open_since is not None:
             path = f"{BATCHES}/{batch_id}"
@@ -168,9 +165,8 @@ class Passthrough:
         if is_open:
             raise Refusal(
                 503,
-                "api_error",
                 f"it is not known yet whether {batch_id!r} has calls of this gateway; try again",
-                {"retry-after": "5", "x-should-retry": "true"},
+                retry_after=5,
             )
 
     async def _send(
@@ -194,10 +190,10 @@ class Passthrough:
                 stream=path.endswith(_LARGE),
             )
         except CredentialFault as error:
-            raise Refusal(500, "api_error", f"the gateway's own key: {error}") from None
+            raise Refusal(500, f"the gateway's own key: {error}") from None
         except ActorConfigurationError as error:
-            raise Refusal(500, "api_error", f"the gateway's own settings: {error}") from None
-        except Disconnected as error:
+            raise Refusal(500, f"the gateway's own settings: {error}") from None
+        except Unreachable as error:
             if isinstance(error.__cause__, ClientDisconnect | Refusal):
                 raise error.__cause__ from None
             raise _unreachable(error, method, path) from None
@@ -205,10 +201,10 @@ class Passthrough:
             if not self._gateway.is_ending:
                 raise
             raise _unanswered(
-                503, "api_error", "the gateway is shutting down", _may_repeat(method, path)
+                503, "the gateway is shutting down", _may_repeat(method, path)
             ) from None
         if response.is_redirect:  # read and closed, as every failure
-            raise Refusal(502, "api_error", "the API sent a redirect, which is not followed")
+            raise Refusal(502, "the API sent a redirect, which is not followed")
         return response
 
     def _connect(self) -> Connection:
@@ -280,7 +276,6 @@ class Passthrough:
         else:
             raise Refusal(
                 502,
-                "api_error",
                 f"the API's list has more than {_MOST_PAGES} pages of batches of this gateway in "
                 "a row",
             )
@@ -296,7 +291,7 @@ class Passthrough:
             ids = [msgspec.json.decode(each["id"], type=str) for each in listed]
             has_more = msgspec.json.decode(found.get("has_more", _FALSE), type=bool)
         except (msgspec.DecodeError, RecursionError, KeyError):
-            raise Refusal(502, "api_error", "the API sent an unreadable list of batches") from None
+            raise Refusal(502, "the API sent an unreadable list of batches") from None
         own = self._gateway.provider.own_batches(ids)
         since = own.open_since
         hidden = own.known | own.possible
@@ -322,7 +317,7 @@ def _may_be_sent_since(body: bytes, since: float) -> bool:
     try:
         return _is_new(_fields.decode(body), since)
     except (msgspec.DecodeError, RecursionError):
-        raise Refusal(502, "api_error", "the API sent an unreadable batch") from None
+        raise Refusal(502, "the API sent an unreadable batch") from None
 
 
 def _is_new(batch: _Fields, since: float) -> bool:
@@ -360,24 +355,19 @@ async def _upload(receive: Receive) -> AsyncGenerator[bytes]:
             yield piece
 
 
-def _unreachable(error: Disconnected, method: str, path: str) -> Refusal:
+def _unreachable(error: Unreachable, method: str, path: str) -> Refusal:
     """Return the response to a call whose call to the API got no whole response."""
     cause = error.__cause__ or error
     late = isinstance(cause, httpx2.TimeoutException)
     safe = error.never_connected or _may_repeat(method, path)
     words = "was not reached" if error.never_connected else "did not answer"
-    return _unanswered(
-        504 if late else 502,
-        "timeout_error" if late else "api_error",
-        f"the API {words} ({type(cause).__name__})",
-        safe,
-    )
+    return _unanswered(504 if late else 502, f"the API {words} ({type(cause).__name__})", safe)
 
 
-def _unanswered(status: int, kind: str, words: str, safe: bool) -> Refusal:
+def _unanswered(status: int, words: str, safe: bool) -> Refusal:
     """Return the response to a call that has no response of the API; ``safe``: to repeat it."""
     words = words if safe else f"{words}; it may have accepted the call"
-    return Refusal(status, kind, words, {"x-should-retry": "true" if safe else "false"})
+    return Refusal(status, words, {"x-should-retry": "true" if safe else "false"})
 
 
 def _may_repeat(method: str, path: str) -> bool:

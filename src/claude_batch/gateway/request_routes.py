@@ -15,34 +15,18 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from claude_batch.gateway.access import Caller, Refusal, ending
-from claude_batch.gateway.asgi import headers_of
-from claude_batch.gateway.exchanges import Exchange, HeldCall
+from claude_batch.gateway.exchanges import REQUEST_ID, HeldCall
 from claude_batch.gateway.gateway_options import wait_of_headers
 from claude_batch.gateway.gateway_state import Gateway
-from claude_batch.gateway.http_protocol import CONNECTION
 from claude_batch.integrations.http_messages import response_of
 from claude_batch.ledger.single_calls import StoredCall
-from claude_batch.lifecycle.waiters import CallFuture
 
 REQUESTS: Final = "/claude-batch/v1/requests/"
-
-REQUEST_ID: Final = "claude-batch-request-id"
 
 _MOST_READ: Final = 1000
 """Read requests that are remembered."""
 
 _ID: Final = re.compile(r"request-([1-9][0-9]{0,17})")
-
-
-def request_id_of(future: CallFuture) -> str | None:
-    """Return the id of a stored request; None before it is stored."""
-    return None if future.seq is None else f"request-{future.seq}"
-
-
-def origin_of(future: CallFuture) -> dict[str, str]:
-    """Return the header with the id of a call's request, if it is stored."""
-    request_id = request_id_of(future)
-    return {} if request_id is None else {REQUEST_ID: request_id}
 
 
 async def send_accepted(call: HeldCall, request_id: str, state: str, retry_after: float) -> None:
@@ -56,19 +40,6 @@ async def send_accepted(call: HeldCall, request_id: str, state: str, retry_after
         REQUEST_ID: request_id,
     }
     await call.send_whole(202, headers, msgspec.json.encode(body))
-
-
-async def store(exchange: Exchange, patience: float) -> str:
-    """Wait until the request of an exchange is stored, and return its id.
-
-    Raises the error of a request that cannot be stored, and ``TimeoutError``.
-    """
-    await exchange.wait_until_stored(patience)
-    request_id = request_id_of(exchange.future)
-    if request_id is None:
-        exchange.future.result()  # which raises why
-        raise AssertionError("an answer without a request")
-    return request_id
 
 
 class RequestRoute:
@@ -87,9 +58,9 @@ class RequestRoute:
         if scope["method"] == "DELETE":
             await asyncio.wrap_future(self._gateway.provider.cancel_call(call))
             call = await self._find(caller, request_id)
-        with HeldCall(receive, send, scope["state"].get(CONNECTION)) as held:
+        with self._gateway.hold(scope, receive, send) as held:
             if not call.is_final:
-                call = await self._wait(held, call, wait_of_headers(headers_of(scope)))
+                call = await self._wait(held, call, wait_of_headers(scope["state"]["headers"]))
             await self._send(held, call, request_id, whole=scope["method"] != "HEAD")
 
     async def _find(self, caller: Caller, request_id: str) -> StoredCall:
@@ -100,7 +71,7 @@ class RequestRoute:
             found = await asyncio.to_thread(provider.stored_call, int(number[1]))
         # Another token's request is as unknown as one that does not exist.
         if found is None or found.actor != caller.actor:
-            raise Refusal(404, "not_found_error", f"there is no request {request_id[:100]!r}")
+            raise Refusal(404, f"there is no request {request_id[:100]!r}")
         return found
 
     async def _wait(self, held: HeldCall, call: StoredCall, seconds: float) -> StoredCall:
@@ -109,11 +80,9 @@ class RequestRoute:
             return call
         future = gateway.provider.watch(call)
         future.on_loop().add_done_callback(lambda _: held.wake())
-        gateway.hold(held)
         try:
             await held.wait(seconds)
         finally:
-            gateway.calls.discard(held)
             future.leave("keep")
         if gateway.is_ending and not future.done():
             raise ending()

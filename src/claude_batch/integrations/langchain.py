@@ -21,14 +21,10 @@ from pydantic import Field, SecretStr, SkipValidation
 
 from claude_batch.actor.configuration import CLAUDE_PROVIDERS
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.integrations.transport import (
-    RECEIVED,
-    BatchCaller,
-    async_client,
-    sync_client,
-)
+from claude_batch.integrations.transport import RECEIVED, async_client, sync_client
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.threads import SharedEventLoop
+from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.wire.limits import SAMPLING_API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 
 try:
@@ -62,7 +58,7 @@ class _Calls:
     that was paid for.
     """
 
-    def __init__(self, provider: BatchCaller, count: int) -> None:
+    def __init__(self, provider: ClaudeBatchProvider, count: int) -> None:
         self._provider = provider
         self._received: list[list[Answer]] = [[] for _ in range(count)]
         self._has_left = False
@@ -102,7 +98,7 @@ class _Calls:
 class BatchedChatAnthropic(ChatAnthropic):
     """A ``ChatAnthropic`` whose calls are answered from batches."""
 
-    batch_provider: SkipValidation[BatchCaller] = Field(exclude=True, repr=False)
+    batch_provider: SkipValidation[ClaudeBatchProvider] = Field(exclude=True, repr=False)
     """The provider that answers; its key and base URL are used, not LangChain's."""
 
     # LangChain's own `batch` and `batch_as_completed` call `invoke` on a few threads, so a batch
@@ -233,7 +229,7 @@ class BatchedChatAnthropic(ChatAnthropic):
 
 
 def create_chat_model(
-    provider: BatchCaller, model: str, *, temperature: float | None = None, **kwargs: Any
+    provider: ClaudeBatchProvider, model: str, *, temperature: float | None = None, **kwargs: Any
 ) -> ChatAnthropic:
     """Return a ``ChatAnthropic`` that a batch provider answers; ``kwargs`` are its own.
 

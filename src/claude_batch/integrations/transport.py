@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import anthropic
 import httpx2
@@ -33,8 +33,8 @@ from claude_batch.integrations.http_messages import (
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.pending_call import CallOptions
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
+from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.wire.connection import CredentialFault, check_key
-from claude_batch.wire.encoding import EncodedRequest
 
 # Transport ----------------------------------------------------------------------------------------
 
@@ -48,8 +48,8 @@ _WORKSPACE: Final = "anthropic-workspace-id"
 RECEIVED: ContextVar[list[Answer] | None] = ContextVar("received", default=None)
 """A list that the answers to calls of this context are added to.
 
-Whoever sets it acknowledges them (`BatchCaller.acknowledge`). Otherwise an answer counts as taken
-with the response."""
+Whoever sets it acknowledges them (`ClaudeBatchProvider.acknowledge`). Otherwise an answer counts as
+taken with the response."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -62,41 +62,10 @@ class _Asked(msgspec.Struct, frozen=True):
     received: list[Answer] | None
 
 
-class BatchCaller(Protocol):
-    """The part of `claude_batch.ClaudeBatchProvider` that a client needs."""
-
-    overrides: dict[str, Any]
-    default_options: dict[str, Any]
-
-    def credentials(self) -> dict[str, str]:
-        """Return the configured base URL and API key, by the names of the SDK's parameters."""
-        ...
-
-    def suggest_credentials(self, base_url: str, api_key: str | None) -> None:
-        """Offer a base URL and an API key for what is not configured."""
-        ...
-
-    def call(self, encoded: EncodedRequest, options: CallOptions) -> CallFuture:
-        """Queue a call with encoded params."""
-        ...
-
-    def acknowledge(self, answer: Answer, *, taken: bool) -> None:
-        """Record whether the answer of a call that ``acknowledges`` reached its caller."""
-        ...
-
-    def close(self) -> None:
-        """Close the provider."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close the provider."""
-        ...
-
-
 class _Desk:
     """The common part of both transports, without the waiting. Thread-safe."""
 
-    def __init__(self, provider: BatchCaller, *, owns: bool) -> None:
+    def __init__(self, provider: ClaudeBatchProvider, *, owns: bool) -> None:
         """``owns``: nobody else has the provider, and closing the transport closes it too."""
         self._provider = provider
         self._owns = owns
@@ -329,7 +298,9 @@ _NOWHERE: Final = httpx2.MockTransport(lambda _: httpx2.Response(500))
 
 
 def _sdk_client(
-    made: Callable[..., _Sdk], provider: BatchCaller, http: httpx2.Client | httpx2.AsyncClient
+    made: Callable[..., _Sdk],
+    provider: ClaudeBatchProvider,
+    http: httpx2.Client | httpx2.AsyncClient,
 ) -> _Sdk:
     """Return an SDK client with a provider's credentials.
 
@@ -353,7 +324,7 @@ def _sdk_client(
     return sdk
 
 
-def async_client(provider: BatchCaller, *, owns: bool) -> anthropic.AsyncAnthropic:
+def async_client(provider: ClaudeBatchProvider, *, owns: bool) -> anthropic.AsyncAnthropic:
     """Return an `AsyncAnthropic` that ``provider`` answers.
 
     ``owns``: closing the client also closes the provider. Raises `ActorConfigurationError` if the
@@ -366,7 +337,7 @@ def async_client(provider: BatchCaller, *, owns: bool) -> anthropic.AsyncAnthrop
     return sdk
 
 
-def sync_client(provider: BatchCaller, *, owns: bool) -> anthropic.Anthropic:
+def sync_client(provider: ClaudeBatchProvider, *, owns: bool) -> anthropic.Anthropic:
     """Return an `Anthropic` that ``provider`` answers, like `async_client`."""
     transport = BatchTransport(provider, owns=owns)
     http = httpx2.Client(transport=transport, timeout=None)

@@ -10,8 +10,8 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import (
@@ -32,7 +32,7 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.temporary_files import sweep_beside
-from claude_batch.ledger.backends.backend import RETRY, Writing
+from claude_batch.ledger.backends.backend import RETRY, Backend
 from claude_batch.ledger.backends.sqlite_file import (
     PARTIAL,
     copy_ledger,
@@ -51,9 +51,6 @@ from claude_batch.ledger.schema import (
     workspaces,
 )
 
-Alone = Callable[[Iterable[int], str], AbstractContextManager[None]]
-"""`Backend.every_leader_lock`."""
-
 MIGRATION_PATIENCE = 15.0
 """Seconds for which a process waits while another one migrates a schema, or has died doing so."""
 
@@ -63,7 +60,7 @@ _log = logging.getLogger(__name__)
 def add_what_is_missing(tx: Connection) -> None:
     """Add the tables, columns and indexes of the schema that the ledger lacks.
 
-    Existing tables and rows stay as they are. If a version only adds, this is the whole step.
+    Existing tables and rows stay as they are. If a version only adds, nothing else is needed.
     """
     there = inspect(tx)
     tables = set(there.get_table_names())
@@ -89,15 +86,18 @@ def _add_column(tx: Connection, table: Table, column: Column[object]) -> str:
     return f"ALTER TABLE {table.name} ADD COLUMN {words}"
 
 
-def from_1_to_2(tx: Connection) -> None:
-    """Add what version 2 adds, and exclude requests in no batch from an index."""
-    tx.exec_driver_sql("DROP INDEX ix_requests_batch")
-    add_what_is_missing(tx)
+_FORMER_INDEXES = (
+    (1, 2, "ix_requests_batch"),
+    (1, 6, "ix_results_batch"),
+    (2, 8, "ix_calls_digest"),
+)
+"""The first version with an index, and the one that last changed it. Between them it is dropped, so
+that it is created again.
+"""
 
 
-def from_2_to_3(tx: Connection) -> None:
-    """Add what version 3 adds, and allow batches of two workspaces to have the same id."""
-    add_what_is_missing(tx)
+def _allow_equal_ids(tx: Connection) -> None:
+    """Allow batches of two workspaces to have the same id."""
     # SQLite cannot drop a constraint, so the table is created again. Other tables refer to it by
     # name (https://www.sqlite.org/lang_altertable.html#otheralter).
     names = ", ".join(column.name for column in batches.columns)
@@ -110,9 +110,8 @@ def from_2_to_3(tx: Connection) -> None:
         tx.execute(CreateIndex(index))
 
 
-def from_3_to_4(tx: Connection) -> None:
+def _move_charges(tx: Connection) -> None:
     """Move what budgets count to a table of its own, where each column always means the same."""
-    add_what_is_missing(tx)
     columns = {column["name"] for column in inspect(tx).get_columns("batch_runs")}
     # The first version had no budgets, and the first ledgers of version 2 kept less.
     if "reserved" in columns:
@@ -148,27 +147,8 @@ _TO_CHARGES = (
 )
 
 
-def from_5_to_6(tx: Connection) -> None:
-    """Add what version 6 adds, and more columns to an index."""
-    tx.exec_driver_sql("DROP INDEX ix_results_batch")
-    add_what_is_missing(tx)
-
-
-def from_6_to_7(tx: Connection) -> None:
-    """Add what version 7 adds, and calls whose answers were taken to an index."""
-    tx.exec_driver_sql("DROP INDEX ix_calls_digest")
-    add_what_is_missing(tx)
-
-
-def from_7_to_8(tx: Connection) -> None:
-    """Add what version 8 adds, and to an index what later ledgers of version 7 have in it."""
-    tx.exec_driver_sql("DROP INDEX ix_calls_digest")
-    add_what_is_missing(tx)
-
-
-def from_8_to_9(tx: Connection) -> None:
-    """Repair what earlier versions left behind, and add what the first version 8 lacks."""
-    add_what_is_missing(tx)
+def _repair(tx: Connection) -> None:
+    """Repair what earlier versions left behind."""
     # Earlier versions stored this reason as words that begin with it.
     limit = "batches_per_hour"
     was_limit = workspaces.c.wait_reason.startswith(f"{limit} ", autoescape=True)
@@ -178,38 +158,33 @@ def from_8_to_9(tx: Connection) -> None:
         tx.execute(delete(table).where(~exists().where(requests.c.seq == table.c.request_seq)))
 
 
-STEPS: dict[int, Callable[[Connection], None]] = {
-    1: from_1_to_2,
-    2: from_2_to_3,
-    3: from_3_to_4,
-    4: add_what_is_missing,
-    5: from_5_to_6,
-    6: from_6_to_7,
-    7: from_7_to_8,
-    8: from_8_to_9,
-}
-"""The step from each version to the next."""
+_CHANGES: tuple[tuple[int, Callable[[Connection], None]], ...] = (
+    (3, _allow_equal_ids),
+    (4, _move_charges),
+    (9, _repair),
+)
+"""What else changes in a ledger from before a version, once nothing is missing in it."""
 
 
-def migrate_file(path: Path, engine: Engine, alone: Alone, writing: Writing, version: int) -> None:
+def migrate_file(backend: Backend, path: Path, version: int) -> None:
     """Migrate a ledger in a file to `SCHEMA_VERSION`, or leave it unchanged.
 
-    ``path`` is its file, which ``engine`` opens, and ``version`` its present schema version. Raises
-    `LedgerError` if a process drives the ledger, if the copy fails, or if no step is known.
+    ``path`` is its file, and ``version`` its present schema version. Raises `LedgerError` if a
+    process drives the ledger, if the copy fails, or if the version is unknown.
     """
-    _check_steps(str(path), version)
+    _check_known(str(path), version)
     # The transaction comes first: no other process writes from here on, so none takes a new leader
     # lock.
     copy: Path | None = None
     try:
-        with writing() as tx:
+        with backend.writing() as tx:
             if _version(tx) != version:
                 return  # another process was faster
             _check_writable(tx, path, version)
-            with alone(_workspace_ids(tx), _why(version)):
-                copy = _copy(engine, path, version)
+            with backend.every_leader_lock(_workspace_ids(tx), _why(version)):
+                copy = _copy(backend.engine, path, version)
                 reach(CrashPoint.DURING_MIGRATION)
-                _take_steps(tx, version)
+                _change_schema(tx, version)
     except BaseException:
         if copy is not None:  # else each attempt would leave one more, until the disk is full
             copy.unlink(missing_ok=True)
@@ -224,48 +199,44 @@ def migrate_file(path: Path, engine: Engine, alone: Alone, writing: Writing, ver
     )
 
 
-def migrate_schema(
-    location: str, engine: Engine, alone: Alone, writing: Writing, version: int
-) -> None:
+def migrate_schema(backend: Backend, version: int) -> None:
     """Migrate a ledger on a server to `SCHEMA_VERSION`, or leave it unchanged.
 
     Raises `LedgerError` if a process drives the ledger for longer than a process of this version
-    that migrates it, or if no step is known.
+    that migrates it, or if the version is unknown.
     """
-    _check_steps(location, version)
+    _check_known(backend.location, version)
     end = time.monotonic() + MIGRATION_PATIENCE
     while True:
         try:
-            _migrate_schema(location, engine, alone, writing, version)
+            _migrate_schema(backend, version)
         except LedgerError as error:
             if error.fault != "busy":
                 raise
             if time.monotonic() > end:
-                raise _not_migrated(location, version, error) from None
+                raise _not_migrated(backend.location, version, error) from None
             time.sleep(RETRY)
         else:
             return
 
 
-def _migrate_schema(
-    location: str, engine: Engine, alone: Alone, writing: Writing, version: int
-) -> None:
-    with engine.connect() as connection, connection.begin():
+def _migrate_schema(backend: Backend, version: int) -> None:
+    with backend.engine.connect() as connection, connection.begin():
         if _version(connection) != version:
             return  # another process was faster
         workspaces = _workspace_ids(connection)
     # The leader locks come first: to take one writes, and the transaction excludes every writer.
     # A process of the older version that takes another lock meanwhile can write nothing any more.
-    with alone(workspaces, _why(version)), writing() as tx:
+    with backend.every_leader_lock(workspaces, _why(version)), backend.writing() as tx:
         if _version(tx) != version:
             return
         # A session that waits for a lock of a table keeps every other session from reading it.
         tx.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
-        _take_steps(tx, version)
+        _change_schema(tx, version)
         reach(CrashPoint.DURING_MIGRATION)
     _log.warning(
         "the ledger %s was migrated from schema version %d to %d",
-        location,
+        backend.location,
         version,
         SCHEMA_VERSION,
         extra={"for_people": True},
@@ -283,8 +254,8 @@ def _not_migrated(location: str, version: int, cause: LedgerError) -> LedgerErro
     )
 
 
-def _check_steps(location: str, version: int) -> None:
-    if not all(step in STEPS for step in range(version, SCHEMA_VERSION)):
+def _check_known(location: str, version: int) -> None:
+    if version < 1:
         raise LedgerError(
             f"{location} has schema version {version}, which this claude-batch cannot migrate; it "
             "was not changed. Name another ledger",
@@ -319,9 +290,14 @@ def _check_writable(tx: Connection, path: Path, version: int) -> None:
         ) from None
 
 
-def _take_steps(tx: Connection, version: int) -> None:
-    for step in range(version, SCHEMA_VERSION):
-        STEPS[step](tx)
+def _change_schema(tx: Connection, version: int) -> None:
+    for first, changed, index in _FORMER_INDEXES:
+        if first <= version < changed:
+            tx.exec_driver_sql(f"DROP INDEX {index}")
+    add_what_is_missing(tx)
+    for changed, change in _CHANGES:
+        if version < changed:
+            change(tx)
     put_meta(tx, "schema_version", SCHEMA_VERSION)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Integer, and_, case, cast, func, or_, select
 
 from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, RequestState
+from claude_batch.ledger import queries
 from claude_batch.ledger.charges import DAY
 from claude_batch.ledger.deliveries import PRUNED
 from claude_batch.ledger.portable_sql import meta_value
@@ -182,25 +183,27 @@ TIME_STEPS: Final = (0, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 21600, 43200)
 
 
 class BatchMark(NamedTuple):
-    """The identity of the results that a batch has by now."""
+    """A batch that has results, and which of them it has by now."""
 
     id: int
-    collected: float | None
     requests: int
     """Number of its requests; of live calls, those that have a result by now."""
     is_live: bool
     """Whether it groups live calls, of which there may be more."""
+    stamp: float
+    """Another number once it has other results; never 0."""
 
 
 def summable_batches(tx: Connection, after: int, limit: int) -> list[BatchMark]:
     """Return batches whose results are in the ledger, by id; also those that are live."""
     number = select(func.count()).where(results.c.batch_id == batches.c.id).scalar_subquery()
+    is_live = batches.c.state == BatchState.LIVE
     rows = tx.execute(
         select(
             batches.c.id,
+            case((is_live, number), else_=batches.c.request_count),
+            is_live,
             batches.c.collected,
-            case((batches.c.state == BatchState.LIVE, number), else_=batches.c.request_count),
-            batches.c.state == BatchState.LIVE,
         )
         .where(
             batches.c.id > after,
@@ -209,55 +212,68 @@ def summable_batches(tx: Connection, after: int, limit: int) -> list[BatchMark]:
         .order_by(batches.c.id)
         .limit(limit)
     )
-    return [BatchMark(*row) for row in rows]
+    return [
+        BatchMark(batch_id, count, live, -1.0 - count if live else collected or -1.0)
+        for batch_id, count, live, collected in rows
+    ]
+
+
+class Total(NamedTuple):
+    """Sums over results. Costs are in nano-dollars."""
+
+    results: int = 0
+    failed: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    unpriced: int = 0
+    """Number of answers whose cost is unknown; the sums leave them out."""
+    cost: int = 0
+    live_cost: int = 0
+    uncached_cost: int = 0
+
+    @property
+    def saved_by_batch(self) -> int:
+        """What the same answers would have cost more without batches."""
+        return self.live_cost - self.cost
+
+    @property
+    def saved_by_cache(self) -> int:
+        """What they would have cost more without a prompt cache; negative if it did not pay."""
+        return self.uncached_cost - self.cost
 
 
 class ResultSums(NamedTuple):
-    """Sums over alike results of one batch. Costs are in nano-dollars."""
+    """Sums over the results of one run that share their day and model."""
 
     run_id: str
+    actor: str
     day: int | None
     """The day (UTC, counted since the epoch) of the answers."""
     model: str | None
-    outcome: str
-    error_type: str | None
-    results: int
-    input_tokens: int
-    output_tokens: int
-    cache_read_tokens: int
-    cache_write_tokens: int
-    unpriced: int
-    cost: int
-    live_cost: int
-    uncached_cost: int
+    total: Total
     by_tokens: tuple[int, ...]
-    """Number of results in each group of `TOKEN_STEPS`."""
+    """Number of succeeded results in each group of `TOKEN_STEPS`."""
     by_time: tuple[int, ...]
-    """Number of results in each group of `TIME_STEPS`."""
-
-
-def _grouped(value: Any, steps: Sequence[int]) -> list[Any]:
-    ends = [*steps[1:], None]
-    return [
-        func.sum(
-            case((value >= low if end is None else and_(value >= low, value < end), 1), else_=0)
-        )
-        for low, end in zip(steps, ends, strict=True)
-    ]
+    """Number of succeeded results in each group of `TIME_STEPS`."""
 
 
 _ANSWERED = func.coalesce(results.c.answered, batches.c.ended)
 _SUCCEEDED = results.c.outcome == RequestState.SUCCEEDED
-_ALIKE = (
-    requests.c.run_id,
-    cast(_ANSWERED / DAY, Integer),
-    results.c.model,
-    results.c.outcome,
-    results.c.error_type,
-)
-_OF_BATCH = (
-    *_ALIKE,
+
+
+def _grouped(value: Any, steps: Sequence[int]) -> list[Any]:
+    """Return columns that count the succeeded results in each group."""
+    above = [and_(_SUCCEEDED, value >= low) for low in steps]
+    inside = [and_(each, value < end) for each, end in zip(above, steps[1:], strict=False)]
+    return [func.sum(case((each, 1), else_=0)) for each in (*inside, above[-1])]
+
+
+_ALIKE = (requests.c.run_id, cast(_ANSWERED / DAY, Integer), results.c.model)
+_TOTAL = (
     func.count(),
+    func.sum(case((_SUCCEEDED, 0), else_=1)),
     func.sum(results.c.input_tokens),
     func.sum(results.c.output_tokens),
     func.sum(results.c.cache_read_tokens),
@@ -266,27 +282,29 @@ _OF_BATCH = (
     func.coalesce(func.sum(results.c.cost), 0),
     func.coalesce(func.sum(results.c.live_cost), 0),
     func.coalesce(func.sum(results.c.uncached_cost), 0),
-    *_grouped(results.c.output_tokens, TOKEN_STEPS),
-    *_grouped(_ANSWERED - requests.c.created, TIME_STEPS),
 )
-_SUMS = len(_OF_BATCH) - len(TOKEN_STEPS) - len(TIME_STEPS)
+_BY_TOKENS = _grouped(results.c.output_tokens, TOKEN_STEPS)
+_BY_TIME = _grouped(_ANSWERED - requests.c.created, TIME_STEPS)
 
 
 def sums_of_results(tx: Connection, batch_ids: Sequence[int]) -> dict[int, list[ResultSums]]:
-    """Return the sums over the results of batches, of alike ones, by the batches' row ids."""
-    rows: Any = tx.execute(
-        select(results.c.batch_id, *_OF_BATCH)
+    """Return the sums over the results of batches by the batches' row ids."""
+    query = (
+        select(results.c.batch_id, *_ALIKE, *_TOTAL, *_BY_TOKENS, *_BY_TIME)
         .select_from(results)
         .join(requests, requests.c.seq == results.c.request_seq)
         .join(batches, batches.c.id == results.c.batch_id)
         .where(results.c.batch_id.in_(batch_ids), results.c.sending > REUSED)
         .group_by(results.c.batch_id, *_ALIKE)
     )
-    tokens = 1 + _SUMS + len(TOKEN_STEPS)
+    rows: list[Any] = list(tx.execute(query))
+    actors_of = queries.actors_of_runs(tx, {row.run_id for row in rows})
     found: dict[int, list[ResultSums]] = {each: [] for each in batch_ids}
-    for row in rows:
-        by_tokens, by_time = tuple(row[1 + _SUMS : tokens]), tuple(row[tokens:])
-        found[row[0]].append(ResultSums(*row[1 : 1 + _SUMS], by_tokens=by_tokens, by_time=by_time))
+    for batch_id, run_id, day, model, *numbers in rows:
+        total, groups = Total(*numbers[: len(_TOTAL)]), tuple(numbers[len(_TOTAL) :])
+        by_tokens, by_time = groups[: len(_BY_TOKENS)], groups[len(_BY_TOKENS) :]
+        actor = actors_of.get(run_id, "")
+        found[batch_id].append(ResultSums(run_id, actor, day, model, total, by_tokens, by_time))
     return found
 
 

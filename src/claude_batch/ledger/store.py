@@ -57,9 +57,6 @@ MOVED_TO, MOVED_AS = "moved_to", "moved_as"
 ARRIVING_FROM = "arriving_from"
 """Metadata of a ledger that has not arrived yet: the path of its file."""
 
-_written: set[str] = set()
-"""Ledgers that this process has written to."""
-
 
 def open_backend(location: str) -> Backend:
     """Return the backend of a path or URL. Raises `LedgerError`."""
@@ -76,10 +73,8 @@ def exists_on_server(location: str) -> bool:
     """Return whether a database has a ledger, without creating one. Raises `LedgerError`."""
     backend = open_backend(location)
     try:
-        with backend.engine.connect() as connection:
-            return "meta" in backend.tables(connection)
-    except backend.faults as error:
-        raise backend.error("read", error, written=False) from error
+        with backend.reading() as tx:
+            return "meta" in backend.tables(tx)
     finally:
         backend.close()
 
@@ -125,19 +120,16 @@ class Ledger:
         """
         self.closed: bool = False
         """Whether `close` was called; what still runs on other threads shall end then."""
-        self._sound = False
-        """Whether `Backend.find_damage` found nothing. It runs before the first write."""
-        self._engine = self.backend.engine
-        self._engine.update_execution_options(**{_BACKEND: self.backend})
+        self.backend.engine.update_execution_options(**{_BACKEND: self.backend})
         try:
-            with self._translating_errors("used"):
+            with self.backend.translating("used"):
                 self._prepare()
         except BaseException:
             self.backend.close()
             raise
 
     def _prepare(self) -> None:
-        with self._engine.connect() as connection:
+        with self.backend.engine.connect() as connection:
             existing = self.backend.tables(connection)
         if "meta" not in existing:
             if existing:
@@ -146,7 +138,7 @@ class Ledger:
                     "not changed. Name another file with --ledger"
                 )
             self.backend.check_empty()
-            with self._writing() as tx:
+            with self.backend.writing() as tx:
                 self.backend.create(tx)
                 if tx.execute(select(meta.c.name)).first() is None:
                     tx.execute(
@@ -162,7 +154,7 @@ class Ledger:
                     self.has_moved(tx)
         version = self._read_facts()
         if version < SCHEMA_VERSION:
-            self.backend.migrate(self._writing, version)
+            self.backend.migrate(version)
             self._read_facts()
         elif version > SCHEMA_VERSION:
             raise LedgerError(
@@ -209,15 +201,9 @@ class Ledger:
         self.closed = True
         self.backend.close()
 
-    @contextmanager
-    def read(self) -> Generator[Connection]:
+    def read(self) -> AbstractContextManager[Connection]:
         """Begin a read transaction with one consistent snapshot. Raises `LedgerError`."""
-        with (
-            self._translating_errors("read"),
-            self._engine.connect() as connection,
-            connection.begin(),
-        ):
-            yield connection
+        return self.backend.reading()
 
     def query(self, question: Callable[[Connection], _T]) -> _T:
         """Run a function in a read transaction; again as `patiently` does. Raises `LedgerError`."""
@@ -279,7 +265,7 @@ class Ledger:
         ``anywhere``. Raises `LedgerError` if the disk is full, if the file is locked or damaged, or
         if another claude-batch has migrated or recovered the ledger meanwhile.
         """
-        with self._writing() as connection:
+        with self.backend.writing() as connection:
             # After a migration or a recovery this process would write wrong data. The check takes
             # some microseconds.
             driver: Any = connection.connection.dbapi_connection
@@ -298,6 +284,7 @@ class Ledger:
                 if epoch != leader.epoch:
                     raise Deposed
             yield connection
+        self.commits += 1
 
     @contextmanager
     def write_for_driver(self, claim: FetchClaim) -> Generator[Connection]:
@@ -334,38 +321,9 @@ class Ledger:
             put_meta(tx, "probe", "")
             drop_meta(tx, "probe")
 
-    @contextmanager
-    def _writing(self) -> Generator[Connection]:
-        with self._translating_errors("written"), self._engine.connect() as plain:
-            if not self._sound:
-                # Checked before the first write but not before a read, so that the readable part of
-                # a damaged ledger stays readable.
-                problem = self.backend.find_damage(plain)
-                if problem is not None:
-                    raise self.backend.error("written", problem, written=self._written)
-                self._sound = True
-            connection = self.backend.writer(plain)
-            with connection.begin():
-                yield connection
-            self.commits += 1
-            _written.add(self.backend.address)
-
-    @property
-    def _written(self) -> bool:
-        """Whether this process has written to the file, through any `Ledger` object."""
-        return self.backend.address in _written
-
-    @contextmanager
-    def _translating_errors(self, what: str) -> Generator[None]:
-        try:
-            yield
-        except self.backend.faults as error:
-            raise self.backend.error(what, error, written=self._written) from error
-
     def watch(self) -> Watch:
-        """Return a cheap check for commits of other processes. It raises `LedgerError`."""
-        with self._translating_errors("read"):
-            return _TranslatingWatch(self.backend.watch(), self._translating_errors)
+        """Return a cheap check for commits of other processes. Raises `LedgerError`."""
+        return self.backend.watch()
 
     def fingerprint(self, credential: str) -> str:
         """Return a salted hash that identifies a credential without storing it."""
@@ -434,7 +392,7 @@ class Ledger:
 
         Raises `LedgerError`.
         """
-        with self._translating_errors("read"):
+        with self.backend.translating("read"):
             return self.backend.weakness()
 
     def check_place(self) -> None:
@@ -466,7 +424,7 @@ class Ledger:
 
         Raises `FileExistsError` if the target exists, `OSError`, and `LedgerError`.
         """
-        with self._translating_errors(f"copied to {target}"):
+        with self.backend.translating(f"copied to {target}"):
             self.backend.backup(target)
 
     def checkpoint(self) -> bool:
@@ -474,12 +432,12 @@ class Ledger:
 
         Returns False if there was nothing to do. Raises `LedgerError`.
         """
-        with self._translating_errors("written"):
+        with self.backend.translating("written"):
             return self.backend.checkpoint()
 
     def size(self) -> Size:
         """Return the space that the ledger takes. Raises `LedgerError`."""
-        with self._translating_errors("read"):
+        with self.backend.translating("read"):
             return self.backend.size()
 
     # Locks ------------------------------------------------------------------------------------
@@ -490,7 +448,7 @@ class Ledger:
 
     def has_leader(self, workspace_id: int) -> bool:
         """Return whether any process drives the workspace now. Raises `LedgerError`."""
-        with self._translating_errors("read"):
+        with self.backend.translating("read"):
             return self.backend.has_leader(workspace_id)
 
     def every_leader_lock(
@@ -505,22 +463,22 @@ class Ledger:
         Raises `LedgerError`, also if a process on another machine has settings that contradict
         these.
         """
-        with self._translating_errors("used"):
+        with self.backend.translating("used"):
             return self.backend.process_lock(settings)
 
     def is_alive(self, process: str) -> bool:
         """Return whether a process still lives, or may live."""
-        with self._translating_errors("read"):
+        with self.backend.translating("read"):
             return self.backend.is_alive(process)
 
     def workers(self) -> list[Worker]:
         """Return the living processes, if the ledger is on a server. Raises `LedgerError`."""
-        with self._translating_errors("read"):
+        with self.backend.translating("read"):
             return self.backend.workers()
 
     def sweep_locks(self) -> None:
         """Remove what dead processes left. Raises `LedgerError`."""
-        with self._translating_errors("written"):
+        with self.backend.translating("written"):
             self.backend.sweep_locks()
 
 
@@ -528,23 +486,6 @@ def _differs(here: str, before: str | None) -> bool:
     """Return whether two descriptions of a server are of different ones; None is not known."""
     # Earlier versions did not note the table.
     return before is not None and here != before and not here.startswith(f"{before}-")
-
-
-class _TranslatingWatch:
-    """A watch that raises `LedgerError`."""
-
-    def __init__(
-        self, watch: Watch, translating: Callable[[str], AbstractContextManager[None]]
-    ) -> None:
-        self._watch = watch
-        self._translating = translating
-
-    def changed(self) -> bool:
-        with self._translating("read"):
-            return self._watch.changed()
-
-    def close(self) -> None:
-        self._watch.close()
 
 
 def identity_of(salt: str) -> str:

@@ -15,7 +15,6 @@ call finishes:
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +72,7 @@ def move_ledger(file: str, url: str) -> Moved:
         raise LedgerError("a file is moved to a URL such as postgresql://USER@HOST/DATABASE")
     server = open_backend(url)
     try:
-        with _reading(server) as tx:
+        with server.reading() as tx:
             server.tables(tx)  # refuses a server that cannot hold a ledger
         facts, lost_calls = _facts_of(file), 0
         was_moved = MOVED_TO in facts
@@ -109,7 +108,7 @@ def _facts_of(file: str) -> Mapping[str, str]:
     """Return the metadata of a file, whether it was moved or not; empty if it is no ledger."""
     backend = open_backend(file)
     try:
-        with _reading(backend) as tx:
+        with backend.reading() as tx:
             return queries.metadata_of(tx) if "meta" in backend.tables(tx) else {}
     finally:
         backend.close()
@@ -187,7 +186,7 @@ def _fill(server: Backend, source: Connection, ledger: Ledger) -> str:
     """Create and commit the ledger on the server, as arriving; return its incarnation."""
     incarnation = new_incarnation()
     facts = queries.metadata_of(source)
-    with _writing(server) as tx:
+    with server.writing() as tx:
         # A link that is cut must not keep the server's lock for hours.
         for name, value in (("idle", 10), ("interval", 5), ("count", 3)):
             tx.exec_driver_sql(f"SET LOCAL tcp_keepalives_{name} = {value}")
@@ -262,7 +261,7 @@ def _raise_mark(facts: Mapping[str, str]) -> None:
 
 def _arrive(server: Backend, file: str, facts: Mapping[str, str]) -> None:
     """Remove the mark of the ledger that a moved file has become."""
-    with _writing(server) as tx:
+    with server.writing() as tx:
         there = queries.metadata_of(tx) if "meta" in server.tables(tx) else {}
         known = {there.get("incarnation"), *there.get("former_incarnations", "").split()}
         if facts[MOVED_AS] not in known:
@@ -271,23 +270,3 @@ def _arrive(server: Backend, file: str, facts: Mapping[str, str]) -> None:
                 "have it; nothing was changed"
             )
         drop_meta(tx, ARRIVING_FROM)
-
-
-@contextmanager
-def _reading(backend: Backend) -> Generator[Connection]:
-    try:
-        with backend.engine.connect() as connection, connection.begin():
-            yield connection
-    except backend.faults as error:
-        raise backend.error("read", error, written=False) from error
-
-
-@contextmanager
-def _writing(server: Backend) -> Generator[Connection]:
-    try:
-        with server.engine.connect() as plain:
-            connection = server.writer(plain)
-            with connection.begin():
-                yield connection
-    except server.faults as error:
-        raise server.error("written", error, written=True) from error

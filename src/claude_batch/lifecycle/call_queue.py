@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -87,7 +87,6 @@ class CallQueue:
         self._reading = asyncio.Lock()  # one at a time, because reading takes processor time
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone_callers: deque[Waiter] = deque()
-        self._farewell_planned = False
         self._receipts = Receipts(lambda: self._loop.soon(self._leave))
         self._prices = prices
         self._store = CallStore(self._ledger, engine.process, self._receipts, prices)
@@ -127,7 +126,10 @@ class CallQueue:
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
-        call.future.settle(EngineStoppedError(closed_words(self._ledger.location)))
+        _fail([call], self._closed())
+
+    def _closed(self) -> EngineStoppedError:
+        return EngineStoppedError(closed_words(self._ledger.location))
 
     async def _read_documents(self, call: Call) -> None:
         """Bound a call with documents for its budget, on a thread."""
@@ -151,12 +153,10 @@ class CallQueue:
             try:
                 await work
             except asyncio.CancelledError:
-                for call in calls:
-                    call.future.settle(EngineStoppedError(closed_words(self._ledger.location)))
+                _fail(calls, self._closed())
                 raise
             except Exception as error:
-                for call in calls:
-                    call.future.settle(_not_stored(error))
+                _fail(calls, _not_stored(error))
                 return
             for call in calls:
                 self._queue(call)
@@ -225,16 +225,13 @@ class CallQueue:
             self._note_farewells()
             return
         if self._engine.failure is not None:
-            for call in calls:
-                call.future.settle(self._engine.failure)
+            _fail(calls, self._engine.failure)
             return
         try:
             calls = without_repeated(calls)
             flush = self._store.store(calls)
         except Exception as error:
-            failure = _not_stored(error)
-            for call in calls:
-                call.future.settle(failure)
+            _fail(calls, _not_stored(error))
             return
         for call in flush.unread:
             self._queue_after(self._read_documents(call), [call])
@@ -373,23 +370,19 @@ class CallQueue:
     def _gone(self, waiter: Waiter) -> None:
         """Queue a caller that has left for removal. Runs on the thread that ended the wait."""
         self._gone_callers.append(waiter)
-        with self._loop.gate:
-            if not self._farewell_planned:
-                # Set first, as for the flush. Thousands of callers that leave together share one
-                # callback.
-                self._farewell_planned = True
-                self._loop.soon(self._leave)
+        self._receipts.plan()
 
     def _leave(self) -> None:
-        self._farewell_planned = False
         self.remove_departed()
         self._note_farewells()
 
     def remove_departed(self) -> None:
         """Remove the callers that have left from the waiters, and note what the others got."""
+        # First, so that a caller which leaves after this plans another pass.
+        notes = list(self._receipts.drain())
         while self._gone_callers:
             self._waiting.leave(self._gone_callers.popleft())
-        for seq, taken, repeats in self._receipts.drain():
+        for seq, taken, repeats in notes:
             if taken:
                 self._store.taken(seq, repeats)
             else:
@@ -422,6 +415,11 @@ class CallQueue:
                 # Not fatal: an answer that is not marked as taken costs nothing when it is
                 # requested again.
                 _log.warning("delivered answers could not be recorded: %s", error)
+
+
+def _fail(calls: Iterable[Call], failure: ActorError) -> None:
+    for call in calls:
+        call.future.settle(failure)
 
 
 def _not_stored(error: Exception) -> ActorError:

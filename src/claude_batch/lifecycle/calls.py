@@ -96,8 +96,7 @@ _Orphans = dict[tuple[int, bytes], deque[Orphan]]
 class Flush(msgspec.Struct):
     """Results of one transaction for the calls that it stores."""
 
-    positions: dict[str, int] = msgspec.field(default_factory=dict[str, int])
-    runs: dict[CallGroup, str] = msgspec.field(default_factory=dict["CallGroup", str])
+    runs: dict[CallGroup, _CallsRun] = msgspec.field(default_factory=dict["CallGroup", _CallsRun])
     lanes: dict[tuple[int, LaneHeaders], int] = msgspec.field(
         default_factory=dict[tuple[int, LaneHeaders], int]
     )
@@ -279,10 +278,7 @@ class CallStore:
                 orphans = self._orphans(tx, asking)
                 tried = self._tried(tx, asking)
                 for group, members in fresh.items():
-                    new = self._take_over(tx, group, members, orphans, flush)
-                    flush.unjoined += [call for call in new if call.options.orphan_only]
-                    new = [call for call in new if not call.options.orphan_only]
-                    new = self._rejoin(tx, group, new, tried, flush)
+                    new = self._join_earlier(tx, members, orphans, tried, flush)
                     if new:
                         flush.waiting += self._store_group(tx, group, new, flush)
         except LedgerError:
@@ -301,14 +297,14 @@ class CallStore:
 
     def _remember_runs(self, flush: Flush) -> None:
         """Let later calls join the runs of the stored ones."""
-        for group, run_id in flush.runs.items():
+        for group, run in flush.runs.items():
             if isinstance(group.apart, Alone):
-                self.left_runs.append(run_id)  # no other call joins it
+                self.left_runs.append(run.run_id)  # no other call joins it
                 continue
             known = self._runs.get(group)
-            if known is None or known.run_id != run_id:
-                known = self._remember_run(group, run_id, self._ledger.now())
-            known.next_position = max(known.next_position, flush.positions[run_id])
+            if known is None or known.run_id != run.run_id:
+                known = self._remember_run(group, run.run_id, self._ledger.now())
+            known.next_position = max(known.next_position, run.next_position)
 
     def _remember_run(self, group: CallGroup, run_id: str, begun: float) -> _CallsRun:
         before = self._runs.pop(group, None)
@@ -410,40 +406,6 @@ class CallStore:
             found.setdefault((orphan.lane_id, orphan.digest), deque()).append(orphan)
         return found
 
-    def _take_over(
-        self,
-        tx: Transaction,
-        group: CallGroup,
-        calls: list[Call],
-        orphans: _Orphans,
-        flush: Flush,
-    ) -> list[Call]:
-        """Assign orphans to equal calls, and return the remaining calls."""
-        if not orphans:
-            return calls
-        left: list[Call] = []
-        taken: list[int] = []
-        for call in calls:
-            lane_id = self._lane(tx, group.workspace_id, call.encoded.headers, flush)
-            waiting = (
-                None if call.options.joins_nothing else orphans.get((lane_id, digest_of_call(call)))
-            )
-            if not waiting:
-                left.append(call)
-                continue
-            # The oldest may have been there before a new call was made.
-            orphan = waiting.pop() if call.options.new else waiting.popleft()
-            if call.options.retries:  # the first retry of another call must not get its answer
-                flush.rejoined.append(orphan.seq)
-            taken.append(orphan.seq)
-            self._join(tx, call, orphan.seq, orphan.run_id, flush)
-        self._take(tx, taken, flush)
-        return left
-
-    def _take(self, tx: Transaction, seqs: Sequence[int], flush: Flush) -> None:
-        flush.taken_over += seqs
-        single_calls.take_over(tx, seqs, self._process)
-
     def _tried(self, tx: Transaction, calls: Sequence[Call]) -> list[Tried]:
         """Return the requests that the retries among these calls may join."""
         retrying = [c for c in calls if c.options.retries and not c.options.orphan_only]
@@ -452,44 +414,65 @@ class CallStore:
         since = self._ledger.now() - RETRY_WINDOW
         return single_calls.tried(tx, set(map(digest_of_call, retrying)), self._process, since)
 
-    def _rejoin(
+    def _join_earlier(
         self,
         tx: Transaction,
-        group: CallGroup,
         calls: list[Call],
+        orphans: _Orphans,
         tried: list[Tried],
         flush: Flush,
     ) -> list[Call]:
-        """Give clients' retries the requests of the tries before; return the remaining calls."""
-        if not tried:
-            return calls
-        left: list[Call] = []
+        """Give calls the equal requests that they join; return those that make a new request."""
+        new: list[Call] = []
+        taken: list[int] = []
         for call in calls:
-            name = (
-                self._lane(tx, group.workspace_id, call.encoded.headers, flush),
-                call.options.actor,
-                digest_of_call(call),
-            )
-            equal = [
-                each
-                for each in tried
-                if (each.lane_id, each.actor, each.digest) == name
-                and (each.taken is None or not call.options.new)
-            ]
-            found = None
-            if call.options.retries:
-                if call.options.new:
-                    equal.reverse()  # the newest first, as for orphans
-                found = single_calls.request_of_retry(equal, call.options.retries)
-            if found is None:
-                left.append(call)
-                continue
+            found = self._earlier(tx, call, orphans, tried, flush)
+            if found is not None:
+                taken.append(found.seq)
+                if call.options.retries:  # the first retry of another call must not get its answer
+                    flush.rejoined.append(found.seq)
+                self._join(tx, call, found.seq, found.run_id, flush)
+                if isinstance(found, Tried):
+                    call.future.joined = "retry"
+            elif call.options.orphan_only:
+                flush.unjoined.append(call)
+            else:
+                new.append(call)
+        flush.taken_over += taken
+        single_calls.take_over(tx, taken, self._process)
+        return new
+
+    def _earlier(
+        self,
+        tx: Transaction,
+        call: Call,
+        orphans: _Orphans,
+        tried: list[Tried],
+        flush: Flush,
+    ) -> Orphan | Tried | None:
+        """Take the request that a call joins: an orphan, or what a client's retry tried before."""
+        options = call.options
+        if options.joins_nothing or not (orphans or tried):
+            return None
+        lane_id = self._lane(tx, call.workspace.workspace_id, call.encoded.headers, flush)
+        digest = digest_of_call(call)
+        if waiting := orphans.get((lane_id, digest)):
+            # The oldest may have been there before a new call was made.
+            return waiting.pop() if options.new else waiting.popleft()
+        if not options.retries or options.orphan_only:
+            return None
+        equal = [
+            each
+            for each in tried
+            if (each.lane_id, each.actor, each.digest) == (lane_id, options.actor, digest)
+            and (each.taken is None or not options.new)
+        ]
+        if options.new:
+            equal.reverse()  # the newest first, as for orphans
+        found = single_calls.request_of_retry(equal, options.retries)
+        if found is not None:
             tried.remove(found)
-            flush.rejoined.append(found.seq)
-            self._take(tx, [found.seq], flush)
-            self._join(tx, call, found.seq, found.run_id, flush)
-            call.future.joined = "retry"
-        return left
+        return found
 
     def _store_keyed(self, tx: Transaction, call: Call, flush: Flush) -> None:
         actor, key = call.options.actor, call.options.key
@@ -565,7 +548,7 @@ class CallStore:
         known = self._joinable(group, now)
         if known is None:
             with self._ledger.write() as tx:
-                run_id = self._run(tx, group, workspace, now, Flush())
+                run_id = self._run(tx, group, workspace, now, Flush()).run_id
             known = self._remember_run(group, run_id, now)
         return known.run_id
 
@@ -583,17 +566,16 @@ class CallStore:
         workspace: CallWorkspace,
         begun: float,
         flush: Flush,
-    ) -> str:
+    ) -> _CallsRun:
         """Return the run that holds a group's calls in this process; create it if it is new."""
-        run_id = flush.runs.get(group)
-        if run_id is not None:
-            return run_id
+        if (found := flush.runs.get(group)) is not None:
+            return found
         workspace_id, actor, mode, conversation, apart = group
         known = self._joinable(group, begun)
         if known is not None:
             if mode.deadline is not None:
                 run_deadlines.reopen(tx, known.run_id)
-            run_id, position = known.run_id, known.next_position
+            found = _CallsRun(known.run_id, known.next_position)
         else:
             run = NewRun(
                 kind="calls",
@@ -607,10 +589,9 @@ class CallStore:
                 tools=None if conversation is None else conversation.remembered,
                 judge=self._judge_of(workspace, conversation),
             )
-            run_id, position = enqueue.begin_run(tx, run), 0
-        flush.runs[group] = run_id
-        flush.positions[run_id] = position
-        return run_id
+            found = _CallsRun(enqueue.begin_run(tx, run))
+        flush.runs[group] = found
+        return found
 
     def _judge_of(
         self, workspace: CallWorkspace, conversation: ConversationSettings | None
@@ -642,9 +623,8 @@ class CallStore:
         A call that exceeds a whole budget is settled with an error. A call with documents is left
         out until its ``bound`` is set.
         """
-        known = self._joinable(group, calls[0].begun)
-        run_id = flush.runs.get(group) or (None if known is None else known.run_id)
-        limits = limits_of(tx, run_id, group.actor, group.mode)
+        run = flush.runs.get(group) or self._joinable(group, calls[0].begun)
+        limits = limits_of(tx, None if run is None else run.run_id, group.actor, group.mode)
         if not limits:
             return [(call, None) for call in calls]
         reserved: list[tuple[Call, int | None]] = []
@@ -679,18 +659,25 @@ class CallStore:
         if not reserved:
             return []
         calls = [call for call, _ in reserved]
-        run_id = self._run(tx, group, calls[0].workspace, calls[0].begun, flush)
+        run = self._run(tx, group, calls[0].workspace, calls[0].begun, flush)
+        run_id = run.run_id
         new: list[NewRequest] = []
         for identifier, (call, reserve) in zip(
             new_request_ids(len(reserved)), reserved, strict=True
         ):
             lane_id = self._lane(tx, group.workspace_id, call.encoded.headers, flush)
-            position = flush.positions[run_id]
-            flush.positions[run_id] = position + 1
             params = call.encoded.params
             new.append(
-                NewRequest(identifier, position, call.options.key, lane_id, params, reserve=reserve)
+                NewRequest(
+                    identifier,
+                    run.next_position,
+                    call.options.key,
+                    lane_id,
+                    params,
+                    reserve=reserve,
+                )
             )
+            run.next_position += 1
         begun = min(call.begun for call in calls)
         mode = group.mode
         # A disk may have been slow, and the calls that came meanwhile are not stored yet.
@@ -701,39 +688,34 @@ class CallStore:
         flush.identifiers += [each.id for each in new]
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=due)
         flush.stored[run_id, group.actor] += len(calls)
+        stored = list(enumerate(calls, first))
         if mode.reuse:
             digested = [
-                (first + index, each.lane_id, single_calls.digest_of(identity_of(call)))
-                for index, (each, call) in enumerate(zip(new, calls, strict=True))
+                (seq, each.lane_id, single_calls.digest_of(identity_of(call)))
+                for each, (seq, call) in zip(new, stored, strict=True)
             ]
             held_requests.take_answers(tx, held_requests.answered_calls(tx, digested))
-        # The other calls are identified by the digest of their params.
-        held_requests.add_digests(
-            tx,
-            [
-                (first + index, single_calls.digest_of(call.encoded.identity))
-                for index, call in enumerate(calls)
-                if call.encoded.identity is not None
-            ],
-        )
-        keyless = [
-            NewCall(first + index, digest_of_call(call), self._process)
-            for index, call in enumerate(calls)
-            if call.options.key is None
-        ]
+        identified: list[tuple[int, bytes]] = []
+        keyless: list[NewCall] = []
+        kept: list[tuple[int, bytes]] = []
+        for seq, call in stored:
+            # The other calls are identified by the digest of their params.
+            if call.encoded.identity is not None:
+                identified.append((seq, single_calls.digest_of(call.encoded.identity)))
+            if call.options.key is None:
+                keyless.append(NewCall(seq, digest_of_call(call), self._process))
+            if call.options.context is not None:
+                kept.append((seq, call.options.context))
+        held_requests.add_digests(tx, identified)
         if keyless:
             single_calls.add_calls(tx, keyless)
-        if kept := [
-            (first + index, call.options.context)
-            for index, call in enumerate(calls)
-            if call.options.context is not None
-        ]:
+        if kept:
             enqueue.add_contexts(tx, kept)
-        for index, call in enumerate(calls):
+        for seq, call in stored:
             if call.trace is not None:
                 # A separate write, so that the many calls without a trace cost nothing.
-                enqueue.set_trace(tx, first + index, call.trace)
-        return [(call, call.waiter(first + index, run_id)) for index, call in enumerate(calls)]
+                enqueue.set_trace(tx, seq, call.trace)
+        return [(call, call.waiter(seq, run_id)) for seq, call in stored]
 
 
 def _warn(flush: Flush) -> None:

@@ -35,7 +35,7 @@ from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
     MANY,
     Polling,
-    gap_since,
+    gap_of,
     is_past_keeping,
     prove,
     split_lines,
@@ -44,7 +44,7 @@ from claude_batch.money.prices import Prices
 from claude_batch.money.rates import FREE, UNPRICED
 from claude_batch.wire.batches_client import ApiError, RemoteBatch, RequestCounts, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
-from claude_batch.wire.error_table import account_reason
+from claude_batch.wire.error_table import ApiFault, account_reason
 from claude_batch.wire.messages import LineError, ResultLine, UnreadableLine, decode_line
 from claude_batch.wire.retry_policy import SENDING, next_check
 
@@ -170,21 +170,22 @@ class _Fetched(msgspec.Struct):
     row: Any
     counts: RequestCounts | None
     """The API's counts; None if it gave none."""
+    error: ApiError | Unreachable | None = None
+    """Why the results were not read to their end."""
     is_whole: bool = True
-    """Whether the results were read to their end."""
-    note: str = ""
-    """Why they were not."""
-    retry_after: float | None = None
-    """Seconds that the answer asks to wait."""
+    """Whether they were, or only the results of a batch that the API shows are missing."""
     not_found_since: float | None = None
     is_gone: bool = False
     """Whether the batch is believed to be gone from the API."""
-    is_refused: bool = False
-    """Whether the API refuses the results, and not for a passing reason."""
     lines: list[bytes] = msgspec.field(default_factory=list[bytes])
     """The lines of a small batch; those of others are stored as they arrive."""
     is_too_large: bool = False
     """Whether the results are larger than those of a small batch."""
+
+    @property
+    def fault(self) -> ApiFault | None:
+        """The API's error, if the fetch broke off with one."""
+        return self.error.fault if isinstance(self.error, ApiError) else None
 
 
 class _Lacking(NamedTuple):
@@ -227,14 +228,21 @@ class Collection(DriverPart):
         self._failures: Counter[int] = Counter()
         """How many fetches in a row have broken off, by batch."""
 
-    async def collect(self, leader: Leader, batch_id: int) -> None:
-        """Fetch the results of an ended batch and, once they are complete, judge its requests.
+    async def collect(self, leader: Leader, row: Any, *, is_stored: bool = False) -> None:
+        """Fetch the results of an ended batch, given by its row; judge its requests if complete.
 
-        An aborted fetch keeps what it stored, and is repeated later. Raises `Deposed`.
+        An aborted fetch keeps what it stored, and is repeated later. ``is_stored``: the results
+        were fetched already. Raises `Deposed`.
         """
-        with self._ledger.read() as tx:
-            row = batch_contents.batch(tx, batch_id)
-        await self._collect_alone(leader, row)
+        if row.adopted == "assumed" and not await self._is_ours(leader, row):
+            return
+        fetched = _Fetched(row, counts_of(row))
+        try:
+            if not is_stored:
+                await self.fetch(partial(self._ledger.write, leader), row)
+        except (ApiError, Unreachable) as error:
+            await self._note_failure(leader, fetched, error)
+        await self._finish_or_fetch_again(leader, [fetched])
 
     async def collect_all(
         self,
@@ -267,7 +275,7 @@ class Collection(DriverPart):
             if by == "other":
                 elsewhere = True
                 continue
-            await self._collect_alone(leader, row, is_stored=by == "done")
+            await self.collect(leader, row, is_stored=by == "done")
             collected()
         return elsewhere
 
@@ -306,18 +314,6 @@ class Collection(DriverPart):
         finally:
             if offer is not None:
                 self._ledger.fetches.leave(claim, offer=offer)
-
-    async def _collect_alone(self, leader: Leader, row: Any, *, is_stored: bool = False) -> None:
-        """Do what `collect` does; ``is_stored``: the results were fetched already."""
-        if row.adopted == "assumed" and not await self._is_ours(leader, row):
-            return
-        fetched = _Fetched(row, counts_of(row))
-        try:
-            if not is_stored:
-                await self.fetch(partial(self._ledger.write, leader), row)
-        except (ApiError, Unreachable) as error:
-            await self._note_failure(leader, fetched, error)
-        await self._finish_or_fetch_again(leader, [fetched])
 
     async def _collect_small(
         self,
@@ -393,17 +389,14 @@ class Collection(DriverPart):
         self, leader: Leader, fetched: _Fetched, error: ApiError | Unreachable
     ) -> None:
         """Note that a fetch broke off, and what its error says about the batch."""
-        fetched.is_whole, fetched.note = False, str(error)
-        if isinstance(error, ApiError):
-            fetched.is_refused = error.fault.from_api and not error.fault.passes
-            fetched.retry_after = error.fault.retry_after
-            if error.fault.status == 404:
-                row, now = fetched.row, self._ledger.now()
-                fetched.not_found_since, lasted = self._polling.absence_of(row, now)
-                found = lasted and await self._polling.look_for(leader, row)
-                fetched.is_gone = found is True
-                # The API shows the batch, so only its results are missing.
-                fetched.is_whole = isinstance(found, RemoteBatch)
+        fetched.error, fetched.is_whole = error, False
+        if isinstance(error, ApiError) and error.fault.status == 404:
+            row, now = fetched.row, self._ledger.now()
+            fetched.not_found_since, lasted = self._polling.absence_of(row, now)
+            found = lasted and await self._polling.look_for(leader, row)
+            fetched.is_gone = found is True
+            # The API shows the batch, so only its results are missing.
+            fetched.is_whole = isinstance(found, RemoteBatch)
 
     async def _finish_or_fetch_again(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
         """Finish the batches that are complete, and plan a further fetch of the others."""
@@ -492,21 +485,24 @@ class Collection(DriverPart):
             return complete
         gap: Gap | None = None
         if fetched.is_whole:
-            gap = self._gap(row, max(gaps, short))
+            missing, longest = max(gaps, short), row.max_poll_interval
+            gap = gap_of(row, missing, self._client, self._settings, longest)
             # What may have been billed is waited for until the end of `missing_after`.
             waits = may_be_billed and (owed > 0 or contradicted)
             if row.fetches + 1 >= COMPLETE_FETCHES and (not waits or gap.seen >= gap.until):
                 return complete
-        words = fetched.note or (
-            f"{gaps} of {row.request_count} results were not in the stream"
-            if gaps > 0
-            else f"{short} of {counted} successes were not in the stream"
-        )
+        if fetched.error is not None:
+            words = str(fetched.error)
+        elif gaps > 0:
+            words = f"{gaps} of {row.request_count} results were not in the stream"
+        else:
+            words = f"{short} of {counted} successes were not in the stream"
         return _Lacking(gap, words)
 
     def _is_gone(self, fetched: _Fetched) -> bool:
         """Return whether the API has the batch, or its results, no longer."""
-        if fetched.is_gone or not fetched.is_refused:
+        fault = fetched.fault
+        if fetched.is_gone or fault is None or not fault.from_api or fault.passes:
             return fetched.is_gone
         return is_past_keeping(self._client, fetched.row, self._ledger.now())
 
@@ -517,7 +513,8 @@ class Collection(DriverPart):
             del self._failures[row.id]
         else:
             self._failures[row.id] += 1
-        wait = fetch_wait(row, lacking.gap, self._failures[row.id], fetched.retry_after)
+        asked = None if fetched.fault is None else fetched.fault.retry_after
+        wait = fetch_wait(row, lacking.gap, self._failures[row.id], asked)
         with self._ledger.write(leader) as tx:
             collected_batches.note_fetch(
                 tx,
@@ -572,18 +569,6 @@ class Collection(DriverPart):
             # The other tasks of this loop have their turn, a heartbeat among them.
             await asyncio.sleep(0)
 
-    def _gap(self, row: Any, missing: int) -> Gap:
-        """Return what the completed fetch lacked, and until when it may stay missing."""
-        now, after = self._client.server_now(), self._settings.missing_after
-        since = gap_since(
-            row.missing_since,
-            row.missing_seen,
-            now=now,
-            after=after,
-            interval=row.max_poll_interval,
-        )
-        return Gap(missing=missing, since=since, seen=now, until=since + after)
-
     async def _is_ours(self, leader: Leader, row: Any) -> bool:
         """Return whether the results prove the assumption that the batch is our unknown sending."""
         proof = await prove(
@@ -621,81 +606,63 @@ class Collection(DriverPart):
         Returns the number of lines that are results of the batch. Raises `ApiError` or
         `Unreachable`, also midway, and what ``writing`` raises.
         """
-        async with self._client.results(row.remote_id) as chunks:
-            return await self._store(writing, row, chunks)
-
-    async def _store(self, writing: Writing, row: Any, chunks: AsyncIterator[bytes]) -> int:
-        batch_id, ended = row.id, row.ended or self._ledger.now()
         with self._ledger.read() as tx:
             # Nothing joins an ended batch, and requests that left it are still found by its row.
-            members = stored_results.members_of(tx, batch_id)
-            retry_on = batch_contents.retry_on(tx, [batch_id])
+            members = {row.id: stored_results.members_of(tx, row.id)}
+            retry_on = batch_contents.retry_on(tx, [row.id])
         lines: list[bytes] = []
         size = read = 0
-        async for part in _bounded_lines(row, chunks):
-            lines += part
-            size += sum(map(len, part))
-            if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
-                read += await self._store_chunk(writing, batch_id, members, lines, ended, retry_on)
-                lines, size = [], 0
-        if lines:
-            read += await self._store_chunk(writing, batch_id, members, lines, ended, retry_on)
+        async with self._client.results(row.remote_id) as chunks:
+            async for part in _bounded_lines(row, chunks):
+                lines += part
+                size += sum(map(len, part))
+                if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
+                    read += await self._store_lines(writing, [(row, lines)], members, retry_on)
+                    lines, size = [], 0
+            if lines:
+                read += await self._store_lines(writing, [(row, lines)], members, retry_on)
         return read
 
-    async def _store_chunk(
+    async def _store_together(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
+        """Store the lines of several small batches in one transaction."""
+        having = [(each.row, each.lines) for each in fetched if each.lines]
+        if not having:
+            return
+        ids = [row.id for row, _ in having]
+        with self._ledger.read() as tx:
+            members = stored_results.members_of_all(tx, ids)
+            retry_on = batch_contents.retry_on(tx, ids)
+        await self._store_lines(partial(self._ledger.write, leader), having, members, retry_on)
+
+    async def _store_lines(
         self,
         writing: Writing,
-        batch_id: int,
-        members: Members,
-        lines: Sequence[bytes],
-        ended: float,
+        lines_of: Sequence[tuple[Any, Sequence[bytes]]],
+        members: Mapping[int, Members],
         retry_on: Mapping[str, str],
     ) -> int:
-        new, strange = await self._decode(batch_id, members, lines, ended, retry_on)
+        """Store lines of batches, given by their rows, in one transaction; count the results."""
+        new: list[NewResult] = []
+        strange: list[tuple[int, _Strange]] = []
+        for row, lines in lines_of:
+            results, others = await self._decode(row, members[row.id], lines, retry_on)
+            new += results
+            strange.append((row.id, others))
         # In request order: results arrive shuffled, and are read in order later.
         new.sort(key=_request_of)
         with writing() as tx:
             stored_results.add_results(tx, new)
-            if strange:
-                stored_results.add_strange_lines(tx, batch_id, strange)
+            for batch_id, others in strange:
+                if others:
+                    stored_results.add_strange_lines(tx, batch_id, others)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
         return len(new)
 
-    async def _store_together(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
-        """Store the lines of several small batches in one transaction."""
-        having = [each for each in fetched if each.lines]
-        if not having:
-            return
-        ids = [each.row.id for each in having]
-        with self._ledger.read() as tx:
-            members = stored_results.members_of_all(tx, ids)
-            retry_on = batch_contents.retry_on(tx, ids)
-        new: list[NewResult] = []
-        strange: list[tuple[int, _Strange]] = []
-        for each in having:
-            batch_id, ended = each.row.id, each.row.ended or self._ledger.now()
-            results, others = await self._decode(
-                batch_id, members[batch_id], each.lines, ended, retry_on
-            )
-            new += results
-            if others:
-                strange.append((batch_id, others))
-        new.sort(key=_request_of)
-        with self._ledger.write(leader) as tx:
-            stored_results.add_results(tx, new)
-            for batch_id, others in strange:
-                stored_results.add_strange_lines(tx, batch_id, others)
-        reach(CrashPoint.DURING_COLLECT_CHUNK)
-
     async def _decode(
-        self,
-        batch_id: int,
-        members: Members,
-        lines: Sequence[bytes],
-        ended: float,
-        retry_on: Mapping[str, str],
+        self, row: Any, members: Members, lines: Sequence[bytes], retry_on: Mapping[str, str]
     ) -> tuple[list[NewResult], _Strange]:
         """Return the results of a batch's lines, and the lines that are none, with the reason."""
+        batch_id, ended = row.id, row.ended or self._ledger.now()
         new: list[NewResult] = []
         faults: list[tuple[LineError, int]] = []
         strange: _Strange = []

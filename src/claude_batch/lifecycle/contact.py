@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from claude_batch.ledger import workspaces
-from claude_batch.ledger.high_water import HighWater, is_known, posts_of
+from claude_batch.ledger.high_water import is_known, posts_of
 from claude_batch.ledger.store import Transaction
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.submission import Refusals
@@ -27,16 +27,13 @@ def pause_after(failures: int) -> float:
 class Contact(DriverPart):
     """Whether the API has answered this process, and the workspace of the process's key."""
 
-    def __init__(
-        self, context: DriverContext, high_water: HighWater, changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: DriverContext, changed: Callable[[], None]) -> None:
         """Set up; the ledger gets a row for the workspace of the client's key.
 
         ``changed`` is called after each possible change of the ledger.
         """
         super().__init__(context)
         self._refusals = Refusals(context)
-        self._high_water = high_water
         self._changed = changed
         self._fingerprint = self._ledger.fingerprint(self._client.credential)
         with self._ledger.write() as tx:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sized
 from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
@@ -31,7 +30,6 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.contact import Contact, pause_after
@@ -41,7 +39,7 @@ from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.leader_lock import compare, note_interrupted
 from claude_batch.lifecycle.live_driver import LiveCalls
-from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.observers import NOBODY, Observers
 from claude_batch.lifecycle.packer import pack_due, reserve_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
@@ -85,27 +83,6 @@ class _KeyRefused(Exception):
     """The API refuses this driver's credential."""
 
 
-class SendingHold:
-    """Keeps the drivers of a ledger in this process from sending, while it is held.
-
-    They go on polling and collecting. Thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders = 0
-
-    @property
-    def is_held(self) -> bool:
-        """Whether nothing is to be sent now."""
-        return self._holders > 0
-
-    def change(self, by: int) -> None:
-        """Add or remove a holder."""
-        with self._lock:
-            self._holders += by
-
-
 class Driver:
     """The driver of one workspace with one credential, active while it holds the leader lock."""
 
@@ -116,16 +93,16 @@ class Driver:
         settings: LedgerSettings,
         changed: Callable[[], None],
         workbench: Workbench | None = None,
-        observers: Observers | None = None,
+        observers: Observers = NOBODY,
         functions: UserFunctions | None = None,
-        hold: SendingHold | None = None,
+        holders: Sized = (),
     ) -> None:
         """Set up the driver; ``changed`` is called after each possible change of the ledger.
 
-        ``workbench`` holds the tools of conversations, and ``functions`` those of the user. Nothing
-        is sent while ``hold`` is held.
+        ``workbench`` holds the tools of conversations, and ``functions`` those of the user. While
+        there are ``holders``, nothing is sent; polling and collecting go on.
         """
-        self._hold = hold or SendingHold()
+        self._holders = holders
         self._ledger = ledger
         self._client = client
         self._settings = settings
@@ -153,8 +130,8 @@ class Driver:
         context = DriverContext.of(ledger, client, settings, observers, functions)
         self._prices = context.prices
         self.reporter: Reporter = context.reporter
-        self._high_water = HighWater(ledger)
-        self.contact: Contact = Contact(context, self._high_water, changed)
+        self._high_water = context.high_water
+        self.contact: Contact = Contact(context, changed)
         self._submission = Submission(context, lambda: self._stopping)
         self._polling = Polling(context)
         self._collection = Collection(context)
@@ -164,7 +141,7 @@ class Driver:
         self._live = LiveCalls(
             context,
             stopping=lambda: self._stopping,
-            holding=lambda: self._hold.is_held,
+            holding=lambda: bool(self._holders),
             changed=self._live_changed,
         )
         self._conversations = ConversationLoop(
@@ -304,7 +281,6 @@ class Driver:
                     _log.warning("another process drives this ledger; waiting until it ends")
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
-                    self.contact.lose(may_only_list=self._submission.batch_refused)
                     refusals = 1 if time.monotonic() - begun > LONGEST_SLEEP else refusals + 1
                     pause = pause_after(refusals)
 
@@ -350,13 +326,10 @@ class Driver:
                 return False
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
-            try:
+            # If the key is refused, the halt is in the ledger; what else is due goes on.
+            with contextlib.suppress(_KeyRefused):
                 while await self._send_pass(leader) == 0.0 and not self._stopping:
                     pass
-            except _KeyRefused:
-                self.contact.lose(
-                    may_only_list=self._submission.batch_refused
-                )  # the halt is in the ledger; what else is due goes on
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
             # Live answers arrive at once, and may need another turn.
@@ -480,9 +453,7 @@ class Driver:
 
     async def _send_pass(self, leader: Leader) -> float:
         """Pack what is due and send one batch; return the seconds until the next pass."""
-        if self._hold.is_held:
-            return LONGEST_SLEEP
-        if not self._is_in_place(leader):
+        if self._holders or not self._is_in_place(leader):
             return LONGEST_SLEEP
         now = self._ledger.now()
         with self._ledger.read() as tx:
@@ -529,6 +500,7 @@ class Driver:
         self._wake_poll.set()
         if self._submission.key_refused:
             self._withdraw_cancelled(leader)  # no further pass does
+            self.contact.lose(may_only_list=self._submission.batch_refused)
             raise _KeyRefused
         return 0.0
 

@@ -7,9 +7,10 @@ import msgspec
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import workspaces
+from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.event_reports import Reporter
-from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.observers import NOBODY, Observers
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.batches_client import BatchesClient
 
@@ -18,6 +19,7 @@ class DriverContext(msgspec.Struct, frozen=True):
     """One workspace as its driver sees it."""
 
     ledger: Ledger
+    high_water: HighWater
     client: BatchesClient
     settings: LedgerSettings
     reporter: Reporter
@@ -30,12 +32,19 @@ class DriverContext(msgspec.Struct, frozen=True):
         ledger: Ledger,
         client: BatchesClient,
         settings: LedgerSettings,
-        observers: Observers | None = None,
+        observers: Observers = NOBODY,
         functions: UserFunctions | None = None,
     ) -> DriverContext:
         """Return the context of a driver. Raises `ActorConfigurationError` for unusable prices."""
-        reporter, prices = Reporter(ledger, client, observers), prices_of(settings.prices)
-        return cls(ledger, client, settings, reporter, prices, functions or UserFunctions())
+        return cls(
+            ledger,
+            HighWater(ledger),
+            client,
+            settings,
+            Reporter(ledger, client, observers),
+            prices_of(settings.prices),
+            functions or UserFunctions(),
+        )
 
 
 class DriverPart:
@@ -44,6 +53,7 @@ class DriverPart:
     def __init__(self, context: DriverContext) -> None:
         """Set up the part."""
         self._ledger = context.ledger
+        self._high_water = context.high_water
         self._client = context.client
         self._settings = context.settings
         self._reporter = context.reporter

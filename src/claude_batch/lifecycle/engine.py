@@ -43,7 +43,7 @@ from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, open_client
 from claude_batch.lifecycle.budget_room import declare_limits, price_by
 from claude_batch.lifecycle.call_queue import CallQueue
-from claude_batch.lifecycle.driver import Driver, SendingHold
+from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.leader_lock import sweep
 from claude_batch.lifecycle.notices import Noticing, RunWatch, RunWatches
 from claude_batch.lifecycle.observers import Observers
@@ -101,27 +101,21 @@ class Engine:
         self._version = 0
         self._failure: ActorError | None = None
         self.observers: Observers = Observers(ledger.location)
-        self.noticing: Noticing = Noticing(
-            ledger,
-            self.observers,
-            lambda: self._sessions.values(),
-            lambda: self.calls.runs(),
-            lambda run_id, held: self.calls.end_held(run_id, held),
-        )
         self._watch_for_others = ledger.watch()
-        self._readers = DaemonThreads(
-            READERS, "claude-batch-read", closed=closed_words(ledger.location)
-        )
-        self._encoders = DaemonThreads(
-            ENCODERS, "claude-batch-encode", closed=closed_words(ledger.location)
-        )
+        closed = closed_words(ledger.location)
+        self._readers = DaemonThreads(READERS, "claude-batch-read", closed=closed)
+        self._encoders = DaemonThreads(ENCODERS, "claude-batch-encode", closed=closed)
         self._watching: asyncio.Task[None] | None = None
-        self._hold = SendingHold()
+        self._holders: set[object] = set()
+        """One object for each `sending_held` block that is being executed."""
         self.functions: UserFunctions = UserFunctions()
         """The functions of the user that this process asks; providers may add to them."""
         self._loop = EventLoopThread("claude-batch-engine")
         self.calls: CallQueue = CallQueue(self, self._loop, self._sessions, prices)
         """The single calls of all callers."""
+        self.noticing: Noticing = Noticing(
+            ledger, self.observers, self._sessions, self.calls.runs, self.calls.end_held
+        )
         self._loop.soon(self._begin)
         self._readers.submit(lambda: sweep(self.ledger, self.process))
 
@@ -239,7 +233,7 @@ class Engine:
                 self.workbench,
                 self.observers,
                 self.functions,
-                self._hold,
+                self._holders,
             )
             driver.reporter.follow = self.noticing.follow
             session = self._sessions[name] = ApiSession(client, driver)
@@ -259,11 +253,12 @@ class Engine:
     @contextlib.contextmanager
     def sending_held(self) -> Generator[None]:
         """Send nothing from this process inside the block; poll and collect."""
-        self._hold.change(+1)
+        holder = object()
+        self._holders.add(holder)
         try:
             yield
         finally:
-            self._hold.change(-1)
+            self._holders.remove(holder)
             self._loop.soon(self.wake_drivers)
 
     def wake_drivers(self) -> None:

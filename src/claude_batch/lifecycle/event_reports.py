@@ -30,7 +30,7 @@ from claude_batch.ledger.cost_sums import AnswerRecord, BatchSums
 from claude_batch.ledger.live_calls import Waiting
 from claude_batch.ledger.store import Ledger
 from claude_batch.ledger.stored_results import NewResult
-from claude_batch.lifecycle.observers import NOBODY, Observers
+from claude_batch.lifecycle.observers import Observers
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.encoding import model_at_beginning
 
@@ -71,13 +71,10 @@ def _harmless() -> Generator[None]:
 class Reporter:
     """Reports to the observers of a ledger what one workspace's driver does."""
 
-    def __init__(
-        self, ledger: Ledger, client: BatchesClient, observers: Observers | None = None
-    ) -> None:
-        """Set up the reports; without ``observers``, nobody receives them."""
+    def __init__(self, ledger: Ledger, client: BatchesClient, observers: Observers) -> None:
         self._ledger = ledger
         self._client = client
-        self.observers: Observers = observers or NOBODY
+        self.observers: Observers = observers
         self._measured = float("-inf")
         self.follow: Callable[[Iterable[str]], None] = lambda _: None
         """Called with the runs that the reported change may have finished."""

@@ -21,7 +21,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import RequestFault
 from claude_batch.ledger import live_calls, queries, transitions, workspaces
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.high_water import HighWater, count_post, note_behind
+from claude_batch.ledger.high_water import count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
 from claude_batch.ledger.store import Leader, Transaction
 from claude_batch.ledger.stored_results import NewResult, add_results
@@ -167,7 +167,6 @@ class LiveCalls(DriverPart):
         """The calls that a failed claim may have stored, and the leader at that time."""
         self._changed = changed
         self._refusals = Refusals(context)
-        self._high_water = HighWater(context.ledger)
         self._answers = Answers(context.ledger.incarnation, context.prices)
         self._live_client: LiveClient | None = None
         self._page: deque[tuple[int, str]] = deque()

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from weakref import WeakSet
@@ -49,7 +49,7 @@ class Noticing:
         self,
         ledger: Ledger,
         observers: Observers,
-        sessions: Callable[[], Iterable[ApiSession]],
+        sessions: Mapping[tuple[str, str], ApiSession],
         waited_for: Callable[[], Sequence[str]],
         end_held: Callable[[str, Held], None],
     ) -> None:
@@ -97,7 +97,7 @@ class Noticing:
         """Look now, and report changes. Raises `LedgerError`."""
         begun = time.monotonic()
         if self._observers.wants(SendingHalted):
-            for session in self._sessions():
+            for session in self._sessions.values():
                 self._look_at_halt(session)
         if self._runs:
             self._look_at_runs()

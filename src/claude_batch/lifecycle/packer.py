@@ -10,7 +10,6 @@ import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import batch_contents, budgets, live_calls, unknown_batches
-from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 from claude_batch.lifecycle.budget_room import Fitting, live_costs, reserve_what_waits
 from claude_batch.money.prices import Prices
@@ -22,11 +21,18 @@ Queued = tuple[int, int, str]
 
 
 class Policy(Protocol):
-    """The parts of a run's `BatchProcessingMode` that affect a batch with its requests."""
+    """The parts of a run's `BatchProcessingMode` that affect a batch with its requests.
+
+    The last four decide whether they go live instead.
+    """
 
     max_requests: int
     poll_interval: float
     max_poll_interval: float
+    kind: str
+    mode: str
+    auto_threshold: int
+    request_count: int
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -101,15 +107,6 @@ def whole_cut(
     return Cut(last_seq, count, params_bytes, poll, max(max_poll, poll))
 
 
-class Choice(Protocol):
-    """The parts of a run's `BatchProcessingMode` that decide whether its requests go live."""
-
-    kind: str
-    mode: str
-    auto_threshold: int
-    request_count: int
-
-
 class Queue(Protocol):
     """What waits in a lane for one run, and the settings that decide when it is packed."""
 
@@ -163,31 +160,30 @@ def _latest(queue: Queue) -> float:
     return arrived + max(queue.linger, longest)
 
 
-def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
+def goes_live(waiting: int, policies: Collection[Policy]) -> bool:
     """Return whether the requests that wait in a lane go to the live API instead.
 
     They do if all have mode ``auto`` and at most ``auto_threshold`` of them wait (the smallest
     value of any run). A run counts with all its requests, so the few retries of a large run stay in
     batches.
     """
-    found = list(choices)
-    return bool(found) and all(
-        choice.mode == "auto"
-        and max(waiting, choice.request_count if choice.kind == "run" else 0)
-        <= choice.auto_threshold
-        for choice in found
+    return bool(policies) and all(
+        policy.mode == "auto"
+        and max(waiting, policy.request_count if policy.kind == "run" else 0)
+        <= policy.auto_threshold
+        for policy in policies
     )
 
 
 def reserve_due(ledger: Ledger, leader: Leader, now: float, prices: Prices) -> dict[int, int]:
-    """Store what the requests in the lanes that are due reserve, if there is a budget.
+    """Store what the requests in the lanes that are due reserve, because there is a budget.
 
     A request without a reservation is not packed. Reading documents may take seconds each. Returns
     the `live_costs` of requests that may go live, for `pack_due`.
     """
     costs: dict[int, int] = {}
     with ledger.read() as tx:
-        lanes = batch_contents.queues(tx, leader.workspace_id) if any_budget(tx) else {}
+        lanes = batch_contents.queues(tx, leader.workspace_id)
     for (lane_id, alone), queues in lanes.items():
         if due_of(queues, now) > now:
             continue

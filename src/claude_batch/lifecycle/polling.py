@@ -15,12 +15,8 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import (
-    collected_batches,
-    unknown_batches,
-    workspaces,
-)
-from claude_batch.ledger.collected_batches import Check
+from claude_batch.ledger import collected_batches, unknown_batches, workspaces
+from claude_batch.ledger.collected_batches import Check, Gap
 from claude_batch.ledger.store import Leader, Ledger, Record
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
@@ -72,6 +68,12 @@ class Proof(msgspec.Struct, frozen=True):
     """Whether the results were read to their end without evidence."""
     note: str | None = None
 
+    @classmethod
+    def failed(cls, error: ApiError | Unreachable) -> Proof:
+        """Return what an error of the API, or on the way to it, shows."""
+        is_missing = isinstance(error, ApiError) and error.fault.status == 404
+        return cls(missing=is_missing, note=str(error))
+
 
 async def prove(
     ledger: Ledger,
@@ -110,10 +112,8 @@ async def prove(
                     foreign.add(hash(line.custom_id))
                     if len(foreign) >= FOREIGN_LINES:
                         return proof
-    except ApiError as error:
-        return Proof(missing=error.fault.status == 404, note=str(error))
-    except Unreachable as error:
-        return Proof(note=error.reason)
+    except (ApiError, Unreachable) as error:
+        return Proof.failed(error)
     is_foreign = len(foreign) >= requests
     if foreign and not is_foreign:
         note = f"{len(foreign)} of its {requests} results are there, and none of them is ours"
@@ -182,25 +182,19 @@ class Listing(msgspec.Struct, frozen=True):
         return newest is not None and newest > self.server_time + CLOCKS_APART
 
 
-def is_evidence(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool:
-    """Return whether a workspace's list is evidence on ours: it is not another workspace's list."""
-    with ledger.read() as tx:
-        name: str | None = workspaces.workspace_row(tx, workspace_id).name
-    if name is None or workspace is None or name == workspace:
-        return True
-    _log.warning("the list is of the workspace %s, not of %s", workspace, name)
-    return False
-
-
-def is_named(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool:
-    """Return whether the API has named the workspace of its list, and it is ours.
+def is_list_of(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool | None:
+    """Return whether the list of the named ``workspace`` is that of ours; `None` without a name.
 
     A list without a name may be another workspace's, if the key of a gateway was changed. Only the
     batches in it can show that it is ours.
     """
     with ledger.read() as tx:
         name: str | None = workspaces.workspace_row(tx, workspace_id).name
-    return workspace is not None and name == workspace
+    if name is None or workspace is None:
+        return None
+    if name != workspace:
+        _log.warning("the list is of the workspace %s, not of %s", workspace, name)
+    return name == workspace
 
 
 async def walk(
@@ -302,6 +296,15 @@ def gap_since(
     """
     planned = None if seen is None else seen + interval
     return missing_since(since, planned, now=now, server_now=now, after=after)
+
+
+def gap_of(
+    row: Any, missing: int, client: BatchesClient, settings: LedgerSettings, interval: float
+) -> Gap:
+    """Return what the completed fetch of a batch, or of a candidate, lacked, given by its row."""
+    now, after = client.server_now(), settings.missing_after
+    since = gap_since(row.missing_since, row.missing_seen, now=now, after=after, interval=interval)
+    return Gap(missing=missing, since=since, seen=now, until=since + after)
 
 
 def absence(
@@ -435,10 +438,15 @@ class Polling(DriverPart):
 
     async def _from_list(self, leader: Leader, row: Any) -> RemoteBatch | bool:
         """Return a batch that answers 404 from the list; if it lacks it, whether it is gone."""
-        listing = await self._whole_list(row.remote_id)
-        if listing is not None and row.remote_id in listing.batches:
-            return listing.batches[row.remote_id]
-        shows_others = listing is not None and self._shows_others(leader, row, listing)
+        shows_others = False
+        try:
+            listing = await walk(self._client, until=[{row.remote_id}])
+        except (ApiError, Unreachable) as error:
+            _log.info("the list of batches cannot be read: %s", error)
+        else:
+            if row.remote_id in listing.batches:
+                return listing.batches[row.remote_id]
+            shows_others = self._shows_others(leader, row, listing)
         return shows_others or is_past_keeping(self._client, row, self._ledger.now())
 
     def _check_later(
@@ -451,23 +459,15 @@ class Polling(DriverPart):
         with self._ledger.write(leader) as tx:
             collected_batches.note_checks(tx, [check])
 
-    async def _whole_list(self, remote_id: str) -> Listing | None:
-        """Return the list as far as it shows a batch, or to its end; `None` if it is unreadable."""
-        try:
-            return await walk(self._client, until=[{remote_id}])
-        except (ApiError, Unreachable) as error:
-            _log.info("the list of batches cannot be read: %s", error)
-            return None
-
     def _shows_others(self, leader: Leader, row: Any, listing: Listing) -> bool:
         """Return whether a list that lacks a batch is of its workspace, and can be believed."""
         here = leader.workspace_id
         # An unreadable entry may be the batch in question.
-        readable = bool(listing.batches) and not listing.unreadable
-        if not readable or not is_evidence(self._ledger, here, listing.workspace):
+        if not listing.batches or listing.unreadable:
             return False
-        if is_named(self._ledger, here, listing.workspace):
-            return True
+        is_ours = is_list_of(self._ledger, here, listing.workspace)
+        if is_ours is not None:
+            return is_ours
         # What was sent later may be in another workspace, if the key of a gateway was changed.
         with self._ledger.read() as tx:
             return bool(
@@ -541,21 +541,15 @@ class Polling(DriverPart):
                 remote = await self._client.cancel(row.remote_id)
             except (ApiError, Unreachable) as error:
                 _log.info("batch %s cannot be cancelled: %s", row.remote_id, error)
-                await self._look_after_refusal(leader, row, error)
-                continue
-            reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
-            if remote.processing_status != "ended":
-                remote = msgspec.structs.replace(remote, processing_status="canceling")
+                # Perhaps because it has ended, or is gone.
+                remote = await self._retrieve(leader, row)
+                if remote is None:
+                    continue
+                if remote.processing_status != "ended":
+                    self._check_later(leader, row, str(error))
+                    continue
+            else:
+                reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
+                if remote.processing_status != "ended":
+                    remote = msgspec.structs.replace(remote, processing_status="canceling")
             self._note(leader, [(row, remote)])
-
-    async def _look_after_refusal(
-        self, leader: Leader, row: Any, error: ApiError | Unreachable
-    ) -> None:
-        """Check a batch that could not be cancelled, perhaps because it has ended or is gone."""
-        remote = await self._retrieve(leader, row)
-        if remote is None:
-            return
-        if remote.processing_status == "ended":
-            self._note(leader, [(row, remote)])
-        else:
-            self._check_later(leader, row, str(error))

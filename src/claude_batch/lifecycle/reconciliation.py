@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Sequence
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -26,10 +25,9 @@ from claude_batch.lifecycle.polling import (
     Proof,
     absence,
     age_of,
-    gap_since,
+    gap_of,
     is_due,
-    is_evidence,
-    is_named,
+    is_list_of,
     prove,
     walk,
 )
@@ -105,21 +103,14 @@ def _note_of(row: Record) -> str:
     return note
 
 
-class Decision(Enum):
-    """The next step for an unknown batch."""
+def decide(states: Sequence[CandidateState], *, settled: bool) -> UnknownOutcome | None:
+    """Return the outcome of an unknown sending from its candidates, none of which is proved.
 
-    WAIT = "wait"
-    DISPROVED = "not accepted: send again"
-    UNRESOLVED = "cannot be judged any more"
-
-
-def decide(states: Sequence[CandidateState], *, settled: bool) -> Decision:
-    """Return the decision on an unknown batch from its candidates, none of which is proved."""
+    `None` if it cannot be decided yet.
+    """
     if not settled or CandidateState.OPEN in states:
-        return Decision.WAIT
-    if CandidateState.GONE in states:
-        return Decision.UNRESOLVED
-    return Decision.DISPROVED
+        return None
+    return "unresolved" if CandidateState.GONE in states else "not_accepted"
 
 
 class Reconciliation(DriverPart):
@@ -144,34 +135,28 @@ class Reconciliation(DriverPart):
             _log.info("the list of batches cannot be read: %s", error)
             self._look_later(leader, rows, now)
             return False
-        if not is_evidence(self._ledger, leader.workspace_id, listing.workspace):
+        is_ours = is_list_of(self._ledger, leader.workspace_id, listing.workspace)
+        if is_ours is False:
             self._look_later(leader, rows, now, why=_OTHERS_SHOWN)
             return False
-        decided = False
-        if not is_named(self._ledger, leader.workspace_id, listing.workspace):
-            strange = [row for row in rows if not self._may_be_ours(row, listing)]
+        overdue: list[Record] = []
+        if is_ours is None:
+            strange = [row for row in rows if not self._may_be_seen_in(listing, row)]
             for row in strange:
                 why = _NOT_SHOWN if unknown_batches.snapshot_of(row) else _OLDER_SHOWN
                 self._look_later(leader, [row], now, why=why)
-            decided |= self._resubmit_overdue(leader, strange, now)
             rows = [row for row in rows if row not in strange]
+            # This list decides nothing about them, but the user's order may.
+            overdue = [row for row in strange if self._is_overdue(row, now)]
+        decided = False
         for row in rows:
             self._take_in(leader, row, listing)
             decided |= await self._judge_candidates(leader, row, listing)
-        for row in rows:
+        for row in (*rows, *overdue):
             decided |= self._decide(leader, row.id, now)
         return decided
 
-    def _resubmit_overdue(self, leader: Leader, rows: Sequence[Record], now: float) -> bool:
-        """Send again, on the user's order, what has waited long enough for a list that decides."""
-        decided = False
-        for row in rows:
-            if self._is_overdue(row, now):
-                decided |= self._decide(leader, row.id, now)
-        return decided
-
-    def _may_be_ours(self, row: Record, listing: Listing) -> bool:
-        """Return whether a list without a workspace's name can be that of a sending."""
+    def _may_be_seen_in(self, listing: Listing, row: Record) -> bool:
         return listing.may_follow(unknown_batches.snapshot_of(row), self._not_before(row))
 
     def _not_before(self, row: Record) -> float:
@@ -283,9 +268,10 @@ class Reconciliation(DriverPart):
         adopted = False
         for candidate in opened:
             remote = listing.batches.get(candidate.remote_id)
-            if remote is None:
-                remote = await self._retrieve(leader, row, candidate)
-            if remote is None:
+            try:
+                remote = remote or await self._client.retrieve(candidate.remote_id)
+            except (ApiError, Unreachable) as error:
+                self._note_unproved(leader, row, candidate, Proof.failed(error))
                 continue
             if remote.processing_status != "ended":
                 self._note_seen(leader, row, candidate)
@@ -293,7 +279,11 @@ class Reconciliation(DriverPart):
             counts = remote.counts
             requests = 1 if counts is None else max(1, counts.total)
             proof = await prove(self._ledger, self._client, remote.id, requests)
-            adopted |= self._note_proof(leader, row, candidate, remote, proof)
+            if proof.owner is not None:
+                adopted |= self._give_to(leader, proof.owner, row, remote)
+            else:
+                is_archived = remote.archived_at is not None
+                self._note_unproved(leader, row, candidate, proof, is_archived=is_archived)
         return adopted
 
     def _adopt_lone(self, leader: Leader, row: Record, remote: RemoteBatch) -> bool:
@@ -314,31 +304,6 @@ class Reconciliation(DriverPart):
         submitted = min(now, remote.created or now)
         unknown_batches.adopt(tx, batch_id, remote.id, how=how, submitted=submitted, now=now)
 
-    async def _retrieve(self, leader: Leader, row: Record, candidate: Any) -> RemoteBatch | None:
-        """Retrieve a candidate that the list no longer shows; `None` if that fails."""
-        gone = False
-        missing: float | None = candidate.not_found_since
-        try:
-            return await self._client.retrieve(candidate.remote_id)
-        except ApiError as error:
-            note = str(error)
-            if error.fault.status == 404:
-                missing, gone = absence(
-                    missing, row.next_check, self._client, self._settings, self._ledger.now()
-                )
-        except Unreachable as error:
-            note = error.reason
-        with self._ledger.write(leader) as tx:
-            unknown_batches.note_candidate(
-                tx,
-                row.id,
-                candidate.remote_id,
-                state=CandidateState.GONE if gone else CandidateState.OPEN,
-                note=note,
-                not_found_since=missing,
-            )
-        return None
-
     def _note_seen(self, leader: Leader, row: Record, candidate: Any) -> None:
         """Clear an earlier 404 of a candidate that is in progress."""
         if candidate.not_found_since is not None:
@@ -347,25 +312,34 @@ class Reconciliation(DriverPart):
                     tx, row.id, candidate.remote_id, state=CandidateState.OPEN
                 )
 
-    def _note_proof(
-        self, leader: Leader, row: Record, candidate: Any, remote: RemoteBatch, proof: Proof
-    ) -> bool:
-        if proof.owner is not None:
-            reach(CrashPoint.BEFORE_ADOPT)
-            with self._ledger.write(leader) as tx:
-                ours = unknown_batches.is_unknown(tx, proof.owner)
-                if ours:
-                    self._adopt(tx, proof.owner, remote, "proved")
-                if not ours or proof.owner != row.id:
-                    note = f"it is the ledger's batch {proof.owner}"
-                    unknown_batches.note_candidate(
-                        tx, row.id, remote.id, state=CandidateState.FOREIGN, note=note
-                    )
-            reach(CrashPoint.AFTER_ADOPT)
+    def _give_to(self, leader: Leader, owner: int, row: Record, remote: RemoteBatch) -> bool:
+        """Adopt a candidate of ``row`` for its proved owner; return whether that was unknown."""
+        reach(CrashPoint.BEFORE_ADOPT)
+        with self._ledger.write(leader) as tx:
+            ours = unknown_batches.is_unknown(tx, owner)
             if ours:
-                count = row.request_count if remote.counts is None else remote.counts.total
-                self._report(proof.owner, count, "found", remote.id)
-            return ours
+                self._adopt(tx, owner, remote, "proved")
+            if not ours or owner != row.id:
+                note = f"it is the ledger's batch {owner}"
+                unknown_batches.note_candidate(
+                    tx, row.id, remote.id, state=CandidateState.FOREIGN, note=note
+                )
+        reach(CrashPoint.AFTER_ADOPT)
+        if ours:
+            count = row.request_count if remote.counts is None else remote.counts.total
+            self._report(owner, count, "found", remote.id)
+        return ours
+
+    def _note_unproved(
+        self,
+        leader: Leader,
+        row: Record,
+        candidate: Any,
+        proof: Proof,
+        *,
+        is_archived: bool = False,
+    ) -> None:
+        """Store what a look at a candidate has shown, other than its owner."""
         missing: float | None = candidate.not_found_since
         overdue = False
         is_read = proof.fetched or proof.foreign
@@ -379,63 +353,51 @@ class Reconciliation(DriverPart):
         given_up = False
         if is_read:
             # The stream may have ended early, like that of any batch: the API still has the lines.
-            after, seen = self._settings.missing_after, self._client.server_now()
-            since = gap_since(
-                candidate.missing_since,
-                candidate.missing_seen,
-                now=seen,
-                after=after,
-                interval=row.max_poll_interval,
-            )
-            unread = since, seen
-            given_up = candidate.fetches + 1 >= COMPLETE_FETCHES and seen >= since + after
+            gap = gap_of(candidate, 0, self._client, self._settings, row.max_poll_interval)
+            unread = gap.since, gap.seen
+            given_up = candidate.fetches + 1 >= COMPLETE_FETCHES and gap.seen >= gap.until
         state = CandidateState.OPEN
         if proof.foreign and candidate.fetches:  # one fetch may be a wrong entry of a cache
             state = CandidateState.FOREIGN
-        elif (proof.missing and remote.archived_at is not None) or overdue or given_up:
+        elif (proof.missing and is_archived) or overdue or given_up:
             state = CandidateState.GONE
         with self._ledger.write(leader) as tx:
             unknown_batches.note_candidate(
                 tx,
                 row.id,
-                remote.id,
+                candidate.remote_id,
                 state=state,
                 note=proof.note,
                 not_found_since=missing,
                 unread=unread,
             )
-        return False
 
     def _decide(self, leader: Leader, batch_id: int, now: float) -> bool:
         with self._ledger.read() as tx:
             row = batch_contents.batch(tx, batch_id)
             if not unknown_batches.is_unknown(tx, batch_id):
                 return False
-            decision = self._decision(tx, row)
-        if decision is Decision.WAIT and not self._is_overdue(row, now):
+            outcome = self._outcome(tx, row, now)
+        if outcome is None:
             return False
         reach(CrashPoint.BEFORE_DISPROVED)
-        outcome: UnknownOutcome
         count = row.request_count
         with self._ledger.write(leader) as tx:
             # Only the holder of the leader lock decides, so the batch is still unknown. A driver
             # that has lost the lock may have added a candidate meanwhile.
-            if self._decision(tx, row) is not decision:
+            if self._outcome(tx, row, now) != outcome:
                 return False
-            if decision is Decision.WAIT:
-                outcome = "resubmitted"
+            if outcome == "resubmitted":
                 count = unknown_batches.resubmit(tx, batch_id, now=now)
                 if not count:
                     return False
-            elif decision is Decision.UNRESOLVED:
-                outcome = "unresolved"
+            elif outcome == "unresolved":
                 unknown_batches.unresolve(
                     tx,
                     batch_id,
                     note="a batch that may have been it is gone, so this can no longer be decided",
                 )
             else:
-                outcome = "not_accepted"
                 note = "the API's list proved that it was not accepted"
                 silent = unknown_batches.disprove(tx, batch_id, note=note)
                 if silent >= SILENT_SENDINGS:
@@ -443,10 +405,12 @@ class Reconciliation(DriverPart):
         self._report(batch_id, count, outcome)
         return True
 
-    def _decision(self, tx: Transaction, row: Record) -> Decision:
+    def _outcome(self, tx: Transaction, row: Record, now: float) -> UnknownOutcome | None:
+        """Return `decide`, or that the user's limit on the wait for certainty has passed."""
         found = unknown_batches.candidates_of(tx, row.id)
         states = [CandidateState(each.state) for each in found]
-        return decide(states, settled=row.settled is not None)
+        outcome = decide(states, settled=row.settled is not None)
+        return "resubmitted" if outcome is None and self._is_overdue(row, now) else outcome
 
     def _report(
         self, batch: int, requests: int, outcome: UnknownOutcome, batch_id: str | None = None

@@ -55,18 +55,16 @@ from claude_batch.lifecycle.collection import (
     missing_may_be_billed,
     result_row_of,
 )
-from claude_batch.lifecycle.driver_context import DriverContext
+from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
     CLOCKS_APART,
     FOREIGN_LINES,
     Listing,
     Polling,
-    is_evidence,
-    is_named,
+    is_list_of,
     split_lines,
     walk,
 )
-from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.conversation import possible_calls
 from claude_batch.wire.encoding import parse_custom_id
@@ -153,14 +151,20 @@ async def recover(
 
     ``force`` lets the ledger send again even if something could not be judged, which may then be
     billed twice, and sends what had waited for a refused key with this one. A workspace that was
-    recovered before those of other keys is left alone, unless ``even_if_whole``. Raises
-    `LedgerError` if a process drives the ledger, `AccountHaltedError` if the key is refused, and
-    `EngineStoppedError` if the API cannot be reached. Earlier findings stay stored.
+    recovered before those of other keys is left alone, unless ``even_if_whole``, and so is a whole
+    ledger, because a recovery keeps it from sending. Raises `LedgerError` if a process drives the
+    ledger, `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the API cannot
+    be reached. Earlier findings stay stored.
     """
+    fingerprint = ledger.fingerprint(client.credential)
+    with ledger.read() as tx:
+        # A workspace that the ledger does not know may be one that it has forgotten.
+        is_known = workspaces.is_used(tx, client.base_url, fingerprint)
+    if is_known and not even_if_whole and is_whole(ledger):
+        return Recovered(was_whole=True)
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:
-            fingerprint = ledger.fingerprint(client.credential)
             here = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
             if client.workspace is not None:
                 here = workspaces.name_workspace(
@@ -170,13 +174,14 @@ async def recover(
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)
             is_recovered = workspaces.workspace_row(tx, here).behind is None
-            if is_recovered and not even_if_whole and _has_all(ledger, tx, mark):
+            is_late = is_recovered and not even_if_whole and _has_all(ledger, tx, mark)
+            if is_late and workspaces.is_used(tx, client.base_url, fingerprint):
                 return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
-                begun = _begin(ledger, client, here, is_copy=even_if_whole)
-                recovery = _Recovery(ledger, client, settings, begun, is_copy=even_if_whole)
-                return await recovery.run(force)
+                context = DriverContext.of(ledger, client, settings)
+                begun = _begin(ledger, client, here, is_copy=even_if_whole, is_late=is_late)
+                return await _Recovery(context, begun, is_copy=even_if_whole).run(force)
             except ServerChanged:
                 raise LedgerError(
                     f"another server has the ledger {ledger.location} now, and may have forgotten "
@@ -206,9 +211,12 @@ class _Begun(NamedTuple):
     """Whether it began just now."""
 
 
-def _begin(ledger: Ledger, client: BatchesClient, workspace_id: int, *, is_copy: bool) -> _Begun:
+def _begin(
+    ledger: Ledger, client: BatchesClient, workspace_id: int, *, is_copy: bool, is_late: bool
+) -> _Begun:
     """Begin a recovery, or continue one; ``is_copy`` if the mark may have been restored too.
 
+    ``is_late`` if the ledger has been recovered already, without this workspace.
     The workspace gets a new epoch. If another copy of the ledger may have the same incarnation and
     mark, this one gets new ones.
     """
@@ -222,7 +230,7 @@ def _begin(ledger: Ledger, client: BatchesClient, workspace_id: int, *, is_copy:
         # Without a mark, a copy of a file that was already behind may have been restored. A
         # server shows that by itself, and its next process may have no mark.
         anew = moved or (mark is None and not on_server(ledger.location))
-        is_first = anew or not is_known_to_be_behind or not is_counted
+        is_first = not is_late and (anew or not is_known_to_be_behind or not is_counted)
         if is_first or is_copy:
             # This ends with a new mark, which no longer shows what the other workspaces have
             # forgotten. Those that are not behind after that were recovered before this one.
@@ -255,25 +263,14 @@ def _begin(ledger: Ledger, client: BatchesClient, workspace_id: int, *, is_copy:
     return _Begun(leader, behind, behind == at)
 
 
-class _Recovery:
-    def __init__(
-        self,
-        ledger: Ledger,
-        client: BatchesClient,
-        settings: LedgerSettings,
-        begun: _Begun,
-        *,
-        is_copy: bool,
-    ) -> None:
+class _Recovery(DriverPart):
+    def __init__(self, context: DriverContext, begun: _Begun, *, is_copy: bool) -> None:
         """Set up a recovery that has begun; ``is_copy`` if its mark may have been restored too."""
-        self._ledger = ledger
+        super().__init__(context)
         self._is_copy = is_copy
-        self._client = client
-        self._settings = settings
-        self._high_water = HighWater(ledger)
         self._leader, self._behind, self._begins = begun
-        self._collection = Collection(DriverContext.of(ledger, client, settings))
-        self._prices = prices_of(settings.prices)
+        self._polling = Polling(context)
+        self._collection = Collection(context)
         self.found = Recovered()
         self._foreign: list[RemoteBatch] = []
         """Batches whose results have no line of the ledger."""
@@ -381,9 +378,9 @@ class _Recovery:
         if listing.unreadable:
             count = count_of(len(listing.unreadable), "entry", "entries")
             return f"{count} of the API's list of batches cannot be read, and may be this ledger's"
-        if not is_evidence(self._ledger, self._leader.workspace_id, listing.workspace):
+        is_ours = is_list_of(self._ledger, self._leader.workspace_id, listing.workspace)
+        if is_ours is False:
             return "the API answered with the list of another workspace"
-        is_ours = is_named(self._ledger, self._leader.workspace_id, listing.workspace)
         if is_ours or known or last is None:
             return ""
         not_before = last.server_time - self._settings.lookback
@@ -397,9 +394,8 @@ class _Recovery:
         return ""
 
     async def _collect_known(self) -> None:
-        polling = Polling(DriverContext.of(self._ledger, self._client, self._settings))
         # All of them, even if not due: their answers must come before those of later sendings.
-        unseen = await polling.check_due(self._leader, self._ledger.now() + _ALL_DUE)
+        unseen = await self._polling.check_due(self._leader, self._ledger.now() + _ALL_DUE)
         with self._ledger.read() as tx:
             for row in unseen:
                 # It may have ended since, and a tool may have run for an answer of it.
@@ -413,7 +409,9 @@ class _Recovery:
             await self._collect(batch_id)
 
     async def _collect(self, batch_id: int) -> None:
-        await self._collection.collect(self._leader, batch_id)
+        with self._ledger.read() as tx:
+            row = batch_contents.batch(tx, batch_id)
+        await self._collection.collect(self._leader, row)
         with self._ledger.read() as tx:
             row = batch_contents.batch(tx, batch_id)
         if row.state == BatchState.COLLECTED:

@@ -21,8 +21,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
-import msgspec
-
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.states import BatchState
@@ -34,7 +32,7 @@ from claude_batch.ledger import (
     workspaces,
 )
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.high_water import HighWater, count_post, note_behind
+from claude_batch.ledger.high_water import count_post, note_behind
 from claude_batch.ledger.store import Deposed, Leader, Record, Transaction
 from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_over_budget
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
@@ -119,22 +117,22 @@ class Refusals(DriverPart):
         """Split a batch in two; a single request that is too large fails."""
         if batch_contents.split(tx, row.id, self._ledger.now()) is None:
             self._fail(tx, row, 0, "request_too_large", note)
-            self._put_off_probe(tx, row)
+            self.put_off_probe(tx, row.workspace_id)
 
-    def _put_off_probe(self, tx: Transaction, row: Any) -> None:
-        """Let the next probe of a halted workspace wait, because this refusal may be that of one.
+    def put_off_probe(self, tx: Transaction, workspace_id: int) -> None:
+        """Let the next probe of a halted workspace wait, because this sending may have been one.
 
-        It is about requests, and neither lifts the halt nor confirms it. Otherwise the next probe
-        would be due at once, and each of them may fail a request.
+        Its end neither lifts the halt nor confirms it. Otherwise the next probe would be due at
+        once, and each of them may fail a request.
         """
         workspaces.put_off_probe(
-            tx, row.workspace_id, now=self._ledger.now(), interval=self._settings.probe_interval
+            tx, workspace_id, now=self._ledger.now(), interval=self._settings.probe_interval
         )
 
     def customer(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
         """Fail the first requests of a batch whose user profile, which all have, is refused."""
         self.fail_next(tx, row, fault)
-        self._put_off_probe(tx, row)
+        self.put_off_probe(tx, row.workspace_id)
 
     def fail_next(self, tx: Transaction, row: Any, fault: ApiFault) -> bool:
         """Fail some more requests of such a batch; False if it has none."""
@@ -154,7 +152,7 @@ class Refusals(DriverPart):
             fault.message,
             fault.request_id,
         ):
-            self._put_off_probe(tx, row)
+            self.put_off_probe(tx, row.workspace_id)
             return
         refusal = json.dumps([fault.error_type, fault.message, fault.request_id])
         halted = workspaces.workspace_row(tx, row.workspace_id).halted is not None
@@ -223,35 +221,6 @@ class Refusals(DriverPart):
         submissions.fail_packed(tx, row.id, lines, error_type=error_type, now=now)
         return True
 
-    def unexplained(self, tx: Transaction, workspace_id: int, listing: Listing) -> bool:
-        """Halt if the list holds a batch of unknown origin; return whether it does.
-
-        The ledger has not made such a batch, nor can an unknown sending have made it.
-        """
-        # The Date header has whole seconds, so a listed batch may be dated a little later.
-        dated = [remote.created or 0.0 for remote in listing.batches.values()]
-        newest = max([listing.server_time, *dated])
-        since = unknown_batches.ensure_explained_until(tx, workspace_id, newest)
-        known = unknown_batches.known_remote_ids(tx, workspace_id, listing.ids)
-        waiting = unknown_batches.unknown_batches(tx, workspace_id)
-        counts = {row.request_count for row in waiting}
-        for remote in listing.batches.values():
-            created = remote.created
-            if remote.id in known or created is None or created <= since:
-                continue
-            total = remote.counts.total if remote.counts is not None else 0
-            if waiting and (total == 0 or total in counts):
-                continue
-            self.stop_sending(
-                tx,
-                workspace_id,
-                f"the workspace is set as exclusive, but batch {remote.id} was not created by "
-                "this ledger; find the client that created it, then run `claude-batch resume`",
-                reason="unexplained",
-            )
-            return True
-        return False
-
 
 # Submission ---------------------------------------------------------------------------------------
 
@@ -266,13 +235,6 @@ A proxy's early 413 response can look like a broken upload."""
 
 class _NotArmed(Exception):
     """The upload was aborted before its last bytes were sent."""
-
-
-class _Upload(msgspec.Struct, frozen=True):
-    batch_id: int
-    incarnation: str
-    posts: int
-    length: int
 
 
 def _is_halted(halt: Record, row: Any, now: float) -> bool:
@@ -297,7 +259,6 @@ class Submission(DriverPart):
         self._probed: float | None = None
         """When the halt began that the batch under way probes; None if there was no halt."""
         self._refusals = Refusals(context)
-        self._high_water = HighWater(context.ledger)
         self.key_refused: bool = False
         """Whether the API refused the credential itself at the last sending."""
         self.batch_refused: bool = False
@@ -365,18 +326,11 @@ class Submission(DriverPart):
                 server_time=listing.server_time,
                 now=now,
             )
-        upload = _Upload(
-            batch_id,
-            self._ledger.incarnation,
-            posts,
-            body_length(row.request_count, row.params_bytes),
-        )
-        headers = LaneHeaders.of_lane(row.api_version, row.betas, row.user_profile)
         reach(CrashPoint.AFTER_INTENT)
         self._armed = False
         self.under_way = True
         try:
-            answer = await self._post(leader, upload, headers)
+            answer = await self._post(leader, row, posts)
         except _NotArmed as reason:
             self._not_sent(leader, batch_id, str(reason))
             return
@@ -411,23 +365,48 @@ class Submission(DriverPart):
             now = self._ledger.now()
             await in_a_thread(count_for_batch, self._ledger, leader, self._prices, batch_id, now)
 
-    async def _post(self, leader: Leader, upload: _Upload, headers: LaneHeaders) -> CreateAnswer:
+    async def _post(self, leader: Leader, row: Any, posts: int) -> CreateAnswer:
+        length = body_length(row.request_count, row.params_bytes)
+        headers = LaneHeaders.of_lane(row.api_version, row.betas, row.user_profile)
         try:
             async with asyncio.timeout(None) as self._answer_deadline:
-                body = self._body(leader, upload)
-                return await self._client.create(body, upload.length, headers)
+                body = self._body(leader, row.id, posts)
+                return await self._client.create(body, length, headers)
         except TimeoutError:
             return CreateAnswer(reason="the process was closed before the answer was there")
         finally:
             self._answer_deadline = None
 
     def _is_unexplained(self, leader: Leader, listing: Listing) -> bool:
-        """Stop sending if an exclusive workspace has an unexplained batch; return whether it has.
+        """Halt if an exclusive workspace has a batch of unknown origin; return whether it has.
 
-        In an exclusive workspace nobody else makes batches.
+        The ledger has not made such a batch, nor can an unknown sending have made it.
         """
+        workspace_id = leader.workspace_id
+        # The Date header has whole seconds, so a listed batch may be dated a little later.
+        dated = [remote.created or 0.0 for remote in listing.batches.values()]
+        newest = max([listing.server_time, *dated])
         with self._ledger.write(leader) as tx:
-            return self._refusals.unexplained(tx, leader.workspace_id, listing)
+            since = unknown_batches.ensure_explained_until(tx, workspace_id, newest)
+            known = unknown_batches.known_remote_ids(tx, workspace_id, listing.ids)
+            waiting = unknown_batches.unknown_batches(tx, workspace_id)
+            counts = {row.request_count for row in waiting}
+            for remote in listing.batches.values():
+                created = remote.created
+                if remote.id in known or created is None or created <= since:
+                    continue
+                total = remote.counts.total if remote.counts is not None else 0
+                if waiting and (total == 0 or total in counts):
+                    continue
+                self.stop_sending(
+                    tx,
+                    workspace_id,
+                    f"the workspace is set as exclusive, but batch {remote.id} was not created by "
+                    "this ledger; find the client that created it, then run `claude-batch resume`",
+                    reason="unexplained",
+                )
+                return True
+        return False
 
     def _is_anothers(self, leader: Leader, remote_id: str, listing: Listing) -> bool:
         """Return whether an answer's id is that of another client's batch, listed before the POST.
@@ -439,14 +418,15 @@ class Submission(DriverPart):
         with self._ledger.read() as tx:
             return not unknown_batches.known_remote_ids(tx, leader.workspace_id, [remote_id])
 
-    async def _body(self, leader: Leader, upload: _Upload) -> AsyncIterator[bytes]:
+    async def _body(self, leader: Leader, batch_id: int, posts: int) -> AsyncIterator[bytes]:
+        incarnation = self._ledger.incarnation
         buffer = bytearray(BODY_START)
         first = True
-        for page in submissions.body_pages(self._ledger, upload.batch_id):
+        for page in submissions.body_pages(self._ledger, batch_id):
             if self._stopping():
                 raise _NotArmed("stopped before the batch was sent; it is still in the ledger")
             items = (
-                (custom_id(request_id, upload.incarnation, earlier + upload.posts), body)
+                (custom_id(request_id, incarnation, earlier + posts), body)
                 for request_id, earlier, body in page
             )
             for piece in body_items(items, first=first):
@@ -460,10 +440,10 @@ class Submission(DriverPart):
         reach(CrashPoint.BEFORE_ARMED)
         before = time.monotonic()
         with self._ledger.write(leader) as tx:
-            if unknown_batches.has_earlier_answers(tx, upload.batch_id):
+            if unknown_batches.has_earlier_answers(tx, batch_id):
                 # These results arrived during the upload: the rest is sent without them.
                 raise _NotArmed("an earlier sending has been answered meanwhile")
-            submissions.mark_armed(tx, upload.batch_id, upload.posts, self._ledger.now())
+            submissions.mark_armed(tx, batch_id, posts, self._ledger.now())
             number = count_post(tx)
         reach(CrashPoint.BEFORE_HIGH_WATER)
         at = self._client.server_now()
@@ -588,13 +568,9 @@ class Submission(DriverPart):
                 more = self._refusals.fail_next(tx, row, fault)
 
     def _unknown(self, leader: Leader, row: Any, note: str) -> None:
-        now = self._ledger.now()
         with self._ledger.write(leader) as tx:
-            submissions.mark_unknown(tx, row.id, note=note, now=now)
-            # An unknown outcome is no evidence on the account either.
-            workspaces.put_off_probe(
-                tx, leader.workspace_id, now=now, interval=self._settings.probe_interval
-            )
+            submissions.mark_unknown(tx, row.id, note=note, now=self._ledger.now())
+            self._refusals.put_off_probe(tx, leader.workspace_id)
         self._reporter.unknown(row, note)
 
     def _unresolved(self, leader: Leader, row: Any, remote_id: str) -> None:
@@ -624,8 +600,5 @@ class Submission(DriverPart):
             self._wait(tx, leader, SENDING(self._failures, asked or None), str(error))
 
     def _wait(self, tx: Transaction, leader: Leader, seconds: float, reason: str) -> None:
-        now = self._ledger.now()
-        workspaces.wait_until(tx, leader.workspace_id, now + seconds, reason)
-        workspaces.put_off_probe(
-            tx, leader.workspace_id, now=now, interval=self._settings.probe_interval
-        )
+        workspaces.wait_until(tx, leader.workspace_id, self._ledger.now() + seconds, reason)
+        self._refusals.put_off_probe(tx, leader.workspace_id)

@@ -65,6 +65,10 @@ class Receipts:
     def note(self, seq: int, taken: bool, repeats: bool) -> None:
         """Note whether an answer was taken; ``repeats``: it is a failure for equal calls too."""
         self._notes.append((seq, taken, repeats))
+        self.plan()
+
+    def plan(self) -> None:
+        """Let the notes be drained soon; those of many callers together."""
         if not self._is_planned:
             # Set first: the other thread may drain and reset it before the next line.
             self._is_planned = True

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from importlib.metadata import version
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from claude_batch.core.answer_parts import Usage
 from claude_batch.money.rates import Charge, Rates, Tariff
@@ -49,7 +49,7 @@ class Prices:
     def __init__(self, own: Mapping[str, Tariff] | None = None) -> None:
         """``own`` has prices by model name, which take precedence over all others."""
         self._own = own or {}
-        self._known: dict[tuple[str, str | None, float], Tariff | None] = {}
+        self._known = lru_cache(maxsize=_REMEMBERED)(self._find)
 
     @cached_property
     def digest(self) -> str:
@@ -80,17 +80,7 @@ class Prices:
 
         ``at`` is in seconds since the epoch. ``speed`` is the value in `Usage`.
         """
-        key = (model, speed, at // DAY)
-        try:
-            return self._known[key]
-        except KeyError:
-            if len(model) > _LONGEST_NAME:
-                return None
-            tariff = self._find(*key)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()  # the few that are in use are soon found again
-            self._known[key] = tariff
-            return tariff
+        return None if len(model) > _LONGEST_NAME else self._known(model, speed, at // DAY)
 
     def possible(self, model: str, *, at: float) -> list[Tariff]:
         """Return every tariff that an answer may have if this model is requested; often one.
@@ -152,23 +142,24 @@ def is_same_model(one: str, other: str) -> bool:
     return _family(one) == _family(other)
 
 
-def _listed(model: str, speed: str | None, at: float) -> Tariff | None:
-    """Return the prices of genai-prices.
+def _calculated(model: str, **options: Any) -> Any:
+    """Return the calculation of genai-prices for no tokens, because only its prices are needed.
 
     It is imported here, because the import takes a quarter of a second.
     """
-    from genai_prices import Usage as Counted
-    from genai_prices import calc_price
+    from genai_prices import Usage, calc_price
+
+    return calc_price(
+        Usage(input_tokens=0, output_tokens=0), model, provider_id="anthropic", **options
+    )
+
+
+def _listed(model: str, speed: str | None, at: float) -> Tariff | None:
+    """Return the prices of genai-prices."""
 
     def prices(context: dict[str, str] | None) -> Any:
-        # Called with zero tokens, because only the prices are needed. They are read once.
-        found = calc_price(
-            Counted(input_tokens=0, output_tokens=0),
-            model,
-            provider_id="anthropic",
-            genai_request_timestamp=datetime.fromtimestamp(at, UTC),
-            price_context=context,
-        )
+        day = datetime.fromtimestamp(at, UTC)
+        found = _calculated(model, genai_request_timestamp=day, price_context=context)
         if _family(found.model.id) != _family(model):
             # Some names are found by how they begin: claude-opus-4-10 is not claude-opus-4-1.
             raise LookupError(model)
@@ -196,17 +187,14 @@ def _listed(model: str, speed: str | None, at: float) -> Tariff | None:
 @lru_cache(maxsize=1024)
 def _listed_changes(model: str) -> tuple[int, ...]:
     """Return the days since the epoch on which prices of genai-prices begin."""
-    from genai_prices import Usage as Counted
-    from genai_prices import calc_price
-
     try:
-        nothing = Counted(input_tokens=0, output_tokens=0)
-        listed = calc_price(nothing, model, provider_id="anthropic").model.prices
+        listed: object = _calculated(model).model.prices
     except (LookupError, ValueError):
         return ()
     if not isinstance(listed, list):
         return ()
-    starts = (getattr(each.constraint, "start_date", None) for each in listed)
+    changes = cast("list[Any]", listed)
+    starts = (getattr(each.constraint, "start_date", None) for each in changes)
     return tuple(sorted((start - _EPOCH).days for start in starts if start is not None))
 
 

@@ -46,7 +46,7 @@ from claude_batch.providers.sync_bridge import Closing, check_object, in_worker_
 
 if TYPE_CHECKING:
     from claude_batch.providers.estimation import Estimate, Estimation
-    from claude_batch.providers.progress import ProgressLike
+    from claude_batch.providers.progress_reports import ProgressLike
     from claude_batch.providers.run import Run
 
 
@@ -60,30 +60,37 @@ class RunContext:
     same requests, or `open_run` with the run's id, continue the run.
     """
 
+    _run: Run
+
     def __init__(
-        self, submit: Callable[[], Awaitable[Run]], submit_sync: Callable[[], Run]
+        self,
+        submit: Callable[[], Awaitable[Run]],
+        submit_sync: Callable[[], Run],
+        *,
+        ordered: bool,
+        progress: ProgressLike,
     ) -> None:
         self._submit = submit
         self._submit_sync = submit_sync
-        self._run: Run | None = None
+        self._ordered = ordered
+        self._progress = progress
 
     async def __aenter__(self) -> Run:
-        self._run = await self._submit()
-        return self._run
+        return self._entered(await self._submit())
 
     async def __aexit__(self, *_: object) -> None:
-        run, self._run = self._run, None
-        if run is not None:
-            await run.aclose()
+        await self._run.aclose()
 
     def __enter__(self) -> Run:
-        self._run = self._submit_sync()
-        return self._run
+        return self._entered(self._submit_sync())
 
     def __exit__(self, *_: object) -> None:
-        run, self._run = self._run, None
-        if run is not None:
-            run.close()
+        self._run.close()
+
+    def _entered(self, run: Run) -> Run:
+        run.ordered, run.on_progress = self._ordered, self._progress
+        self._run = run
+        return run
 
     if not TYPE_CHECKING:  # a type checker reports these itself
 
@@ -250,8 +257,7 @@ class Actor(Closing):
         asked, given = self._decided(settings)
         actor, output = asked._shaped(output_format)
         call = {**_kept(keep), **given}
-        respond = cast("Callable[..., ActorResponse]", asked._synchronous("respond_sync"))
-        response = respond(actor, request, key=key, **call)
+        response = asked._method("respond_sync")(actor, request, key=key, **call)
         return read_as(asked._returned(response, ActorResponse), output)
 
     def respond_all(
@@ -281,8 +287,8 @@ class Actor(Closing):
         check_arguments(bool, ordered=ordered, new=new)
         asked, given = self._decided(settings)
         actor, output = asked._shaped(output_format)
-        more = {**given, **asked._more(new, output, progress, results_dir)}
-        respond_all = cast("Callable[..., AsyncIterator[ActorResult]]", asked._provider.respond_all)
+        more = {**given, **asked._more(new, progress, results_dir)}
+        respond_all: Any = asked._provider.respond_all
         results = respond_all(actor, requests, ordered=ordered is not False, **more)
         asked._returned(results, AsyncIterable)
         if "prepare" in more:
@@ -291,7 +297,7 @@ class Actor(Closing):
             results = _read_all(results, output)
         if not progress:
             return results
-        from claude_batch.providers.progress import counted
+        from claude_batch.providers.progress_reports import counted
 
         return counted(results, requests, progress)
 
@@ -311,19 +317,17 @@ class Actor(Closing):
         check_arguments(bool, ordered=ordered, new=new)
         asked, given = self._decided(settings)
         actor, output = asked._shaped(output_format)
-        more = {**given, **asked._more(new, output, progress, results_dir)}
-        found = asked._synchronous("respond_all_sync")
-        respond_all = cast("Callable[..., Iterator[ActorResult]]", found)
+        more = {**given, **asked._more(new, progress, results_dir)}
+        respond_all = asked._method("respond_all_sync")
         results = respond_all(actor, requests, ordered=ordered is not False, **more)
         asked._returned(results, Iterable)
         if "prepare" in more:
             return results  # the run itself parses and reports
         if output is not None:
-            parse = output
-            results = (result.with_output(parse) for result in results)
+            results = (result.with_output(output) for result in results)
         if not progress:
             return results
-        from claude_batch.providers.progress import counted_sync
+        from claude_batch.providers.progress_reports import counted_sync
 
         return counted_sync(results, requests, progress)
 
@@ -349,11 +353,12 @@ class Actor(Closing):
         not support batches, and ``OSError`` if the folder cannot be written; nothing is stored
         then.
         """
+        check_requests(requests)
         asked, given = self._decided(settings, run=True)
-        submit = cast("Callable[..., Awaitable[Run]]", asked._batched("submit", requests))
-        actor, output = asked._shaped(output_format)
-        prepare = _preparing(output, None, results_dir)
-        run = await submit(actor, requests, label=label, new=new, **given)
+        submit = asked._method("submit")
+        actor, _ = asked._shaped(output_format)
+        prepare = _preparing(None, results_dir)
+        run: Run = await submit(actor, requests, label=label, new=new, **given)
         await in_worker_thread(lambda: prepare(run))
         return run
 
@@ -368,11 +373,12 @@ class Actor(Closing):
         **settings: Unpack[CallKeywords],
     ) -> Run:
         """Run `submit` synchronously, with or without a running event loop."""
+        check_requests(requests)
         asked, given = self._decided(settings, run=True)
-        submit = cast("Callable[..., Run]", asked._batched("submit_sync", requests))
-        actor, output = asked._shaped(output_format)
-        prepare = _preparing(output, None, results_dir)
-        run = submit(actor, requests, label=label, new=new, **given)
+        submit = asked._method("submit_sync")
+        actor, _ = asked._shaped(output_format)
+        prepare = _preparing(None, results_dir)
+        run: Run = submit(actor, requests, label=label, new=new, **given)
         prepare(run)
         return run
 
@@ -396,38 +402,24 @@ class Actor(Closing):
         ``settings`` work as in `respond_all`. Leaving the block never cancels the run. Entering it
         raises what `submit` raises.
         """
-        self._decided(settings, run=True)[0]._batched("submit", requests)
+        check_requests(requests)
+        self._decided(settings, run=True)[0]._method("submit")
         check_arguments(bool, ordered=ordered, new=new)
         _check(progress)
         plain = cast("Iterable[RequestLike]", requests)  # an asynchronous one for `async with`
-
-        def prepared(run: Run) -> Run:
-            run.ordered, run.on_progress = ordered is not False, progress
-            return run
-
-        async def submit() -> Run:
-            run = await self.submit(
-                requests,
-                label=label,
-                new=new,
-                output_format=output_format,
-                results_dir=results_dir,
-                **settings,
-            )
-            return prepared(run)
-
-        def submit_sync() -> Run:
-            run = self.submit_sync(
-                plain,
-                label=label,
-                new=new,
-                output_format=output_format,
-                results_dir=results_dir,
-                **settings,
-            )
-            return prepared(run)
-
-        return RunContext(submit, submit_sync)
+        given: dict[str, Any] = {
+            "label": label,
+            "new": new,
+            "output_format": output_format,
+            "results_dir": results_dir,
+            **settings,
+        }
+        return RunContext(
+            partial(self.submit, requests, **given),
+            partial(self.submit_sync, plain, **given),
+            ordered=ordered is not False,
+            progress=progress,
+        )
 
     def _decided(
         self, settings: CallKeywords, *, run: bool = False
@@ -482,13 +474,17 @@ class Actor(Closing):
         not called. Raises `InvalidRequestError` for the first request that cannot be sent.
         """
         estimation = self._estimation(requests, output_format)
-        if not isinstance(requests, AsyncIterable):
-            return await _beside(partial(_estimated, estimation, requests, offline))
-        position = 0
-        async for request in requests:
-            await in_worker_thread(partial(_add, estimation, request, position))
-            position += 1
-        return await _beside(partial(_estimated, estimation, (), offline))
+        rest: Iterable[RequestLike] = ()
+        if isinstance(requests, AsyncIterable):
+            position = 0
+            async for request in requests:
+                await in_worker_thread(partial(_add, estimation, request, position))
+                position += 1
+        else:
+            rest = requests
+        # Not `in_worker_thread`: it reads the caller's iterable, which may wait for answers.
+        estimating = partial(_estimated, estimation, rest, offline)
+        return await in_own_thread(estimating, name="claude-batch-estimate", daemon=True)
 
     def estimate_sync(
         self,
@@ -504,20 +500,12 @@ class Actor(Closing):
     def _estimation(self, requests: object, output_format: FormatLike | None) -> Estimation:
         check_requests(requests)
         self._check_open()
-        found: Any = getattr(self._provider, "estimation", None)
-        if found is None:
-            raise ActorConfigurationError(
-                f"actor {self.name} is answered by {self._named!r}, which estimates no costs"
-            )
+        estimation = self._method("estimation")
         actor, _ = self._shaped(output_format)
-        return cast("Estimation", found(actor))
+        return estimation(actor)
 
     def _more(
-        self,
-        new: bool,
-        output: OutputFormat[Any] | None,
-        progress: ProgressLike,
-        results_dir: StrPath | None,
+        self, new: bool, progress: ProgressLike, results_dir: StrPath | None
     ) -> dict[str, Any]:
         """Return the keywords of `respond_all` that only a provider with a ledger accepts."""
         _check(progress)
@@ -527,7 +515,7 @@ class Actor(Closing):
             return {}  # it always sends anew
         more: dict[str, Any] = {"new": True} if new else {}
         if progress or results_dir is not None:
-            more["prepare"] = _preparing(output, progress, results_dir)
+            more["prepare"] = _preparing(progress, results_dir)
         return more
 
     def _shaped(
@@ -536,46 +524,39 @@ class Actor(Closing):
         """Return the configuration to use, and the format that parses the answers."""
         if output_format is None:
             return self._configuration, None
+        output: OutputFormat[Any] | None = None
+        key: object
         if isinstance(output_format, Mapping):
-            return self._with_schema(output_format), None
-        output = output_format_of(output_format)
+            try:
+                schema = checked_schema(output_format)
+                key = msgspec.json.encode(schema)  # in the given order, in which it is sent
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
+                raise InvalidRequestError(f"output_format: {error}") from None
+        else:
+            output = key = output_format_of(output_format)  # not its type, which may have no hash
+            schema = output.schema
         # Reuse the same object, because what its requests share is encoded once per object.
-        shaped = self._shapes.get(output)  # not its type, which may have no hash
-        if shaped is None:
-            shaped = self._configuration.with_response_schema(output.schema, judge_of(output))
-            if len(self._shapes) < _SHAPES_KEPT:
-                shaped = self._shapes.setdefault(output, shaped)
-        return shaped, output
-
-    def _with_schema(self, given: Mapping[str, Any]) -> ActorConfiguration:
-        """Return the configuration for a JSON schema: answers are decoded as JSON, not parsed."""
-        try:
-            schema = checked_schema(given)
-            key = msgspec.json.encode(schema)  # in the given order, in which it is sent
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise InvalidRequestError(f"output_format: {error}") from None
         shaped = self._shapes.get(key)
         if shaped is None:
-            shaped = self._configuration.with_response_schema(schema)
+            judge = None if output is None else judge_of(output)
+            shaped = self._configuration.with_response_schema(schema, judge)
             if len(self._shapes) < _SHAPES_KEPT:
                 shaped = self._shapes.setdefault(key, shaped)
-        return shaped
+        return shaped, output
 
-    def _batched(self, method: str, requests: object) -> object:
-        check_requests(requests)
-        found: object = getattr(self._provider, method, None)
-        if found is None:
+    def _method(self, name: str) -> Any:
+        """Return a method that not every provider has. Raises `ActorConfigurationError`."""
+        found: Any = getattr(self._provider, name, None)
+        if found is not None:
+            return found
+        if name in ("submit", "submit_sync"):
             raise self._no_runs("submit")
-        return found
-
-    def _synchronous(self, method: str) -> object:
-        found: object = getattr(self._provider, method, None)
-        if found is None:
-            raise ActorConfigurationError(
-                f"actor {self.name} is answered by {type(self._provider).__name__}, which has no "
-                f"{method}; use {method.removesuffix('_sync')}"
-            )
-        return found
+        if name == "estimation":
+            words = f"{self._named!r}, which estimates no costs"
+        else:
+            instead = name.removesuffix("_sync")
+            words = f"{type(self._provider).__name__}, which has no {name}; use {instead}"
+        raise ActorConfigurationError(f"actor {self.name} is answered by {words}")
 
     def _returned(self, value: Any, kind: Any) -> Any:
         """Return what the provider returned. Raises `ActorConfigurationError` for another type."""
@@ -615,28 +596,21 @@ def _estimated(estimation: Estimation, requests: Iterable[RequestLike], offline:
     return estimation.result(offline=offline)
 
 
-async def _beside(estimating: Callable[[], Estimate]) -> Estimate:
-    # Not `in_worker_thread`: it reads the caller's iterable, which may wait for answers.
-    return await in_own_thread(estimating, name="claude-batch-estimate", daemon=True)
-
-
 def _add(estimation: Estimation, request: RequestLike, position: int) -> None:
     try:
         estimation.add(request)
     except InvalidRequestError as error:
-        raise error.at(position) from None
+        raise error.naming(None, position) from None
 
 
 def _check(progress: ProgressLike) -> None:
     if progress is not None:
-        from claude_batch.providers.progress import check_progress
+        from claude_batch.providers.progress_reports import check_progress
 
         check_progress(progress)
 
 
-def _preparing(
-    output: OutputFormat[Any] | None, progress: ProgressLike, results_dir: StrPath | None
-) -> Callable[[Run], None]:
+def _preparing(progress: ProgressLike, results_dir: StrPath | None) -> Callable[[Run], None]:
     """Create the folder, and return what is done with the run once it is stored."""
     if results_dir is not None:
         from claude_batch.providers.export import make_folder
@@ -644,8 +618,6 @@ def _preparing(
         make_folder(os.path.abspath(results_dir))
 
     def prepare(run: Run) -> None:
-        if output is not None:
-            run.output = output
         if progress:
             run.on_progress = progress
         if results_dir is not None:

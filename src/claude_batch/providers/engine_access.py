@@ -513,8 +513,8 @@ class Opened(Closing):
 
     @property
     def address(self) -> str:
-        """Return the API base URL in use."""
-        return self._session().client.base_url
+        """Return the API base URL in use, without a slash at its end."""
+        return self._session().client.base_url.rstrip("/")
 
     def answers(self, run_id: str, *, start: int = 0) -> Iterator[Answer]:
         """Yield a run's requests in order, undecoded as in the ledger.
@@ -550,7 +550,7 @@ class Opened(Closing):
 
     def warn_of_other_addresses(self) -> None:
         """Log once that unfinished runs of other base URLs wait, which this process cannot send."""
-        here = self.address.rstrip("/")
+        here = self.address
         waiting = Counter(
             left.base_url
             for left in self.outstanding()
@@ -568,7 +568,7 @@ class Opened(Closing):
 
     def warn_of_other_keys(self) -> None:
         """Log each workspace of this base URL whose unfinished runs need another key."""
-        here, ledger = self.address.rstrip("/"), self._engine.ledger
+        here, ledger = self.address, self._engine.ledger
         runs_of: defaultdict[int, list[str]] = defaultdict(list)
         with ledger.read() as tx:
             for left in deliveries.outstanding_runs(tx):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -312,8 +313,7 @@ class Estimator:
         way = self._way()
         batch = way != "live"
         tokens = low = expected = 0
-        costs = [0, 0, 0, 0]
-        fees = 0
+        cost_low = cost = live_cost = saved = fees = 0
         unpriced: dict[str, int] = {}
         sources = {rules.get(model, UNKNOWN).source for model in self.loads}
         for model, load in self.loads.items():
@@ -332,15 +332,16 @@ class Estimator:
             # Computed for one request of average length, because prices depend on the length of
             # each prompt.
             for geo, requests in ((PRICED_GEO, load.in_us), (None, load.requests - load.in_us)):
-                for place, output in ((0, short), (1, mean)):
-                    usage = Usage(
-                        input_tokens=round(each), output_tokens=round(output), inference_geo=geo
-                    )
-                    charge = tariff.charge(usage, batch=batch)
-                    costs[place] += charge.cost * requests
-                    costs[2] += charge.live * requests * place
+                least = Usage(
+                    input_tokens=round(each), output_tokens=round(short), inference_geo=geo
+                )
+                usual = msgspec.structs.replace(least, output_tokens=round(mean))
+                charge = tariff.charge(usual, batch=batch)
+                cost_low += tariff.charge(least, batch=batch).cost * requests
+                cost += charge.cost * requests
+                live_cost += charge.live * requests
             fees += tariff.charge(Usage(web_search_requests=load.searches), batch=batch).cost
-            costs[3] += sum(
+            saved += sum(
                 _saved(tariff, round(size * rule.tokens_per_byte), count, load.hour, batch=batch)
                 for size, count in load.prefixes.values()
             )
@@ -353,12 +354,12 @@ class Estimator:
             output_low=low,
             output_expected=expected,
             output_most=sum(load.max_tokens for load in self.loads.values()),
-            cost_low=costs[0],
-            cost=costs[1],
+            cost_low=cost_low,
+            cost=cost,
             cost_most=sum(load.most for load in self.loads.values()),
             cost_most_turns=sum(load.most_turns for load in self.loads.values()),
-            live_cost=costs[2],
-            saved_by_cache=costs[3],
+            live_cost=live_cost,
+            saved_by_cache=saved,
             search_fees=fees,
             unpriced=unpriced,
             way=way,
@@ -402,23 +403,6 @@ def rules_seen(ledger: Ledger, actor: str, models: Iterable[str]) -> dict[str, R
             sum(outputs) / len(outputs),
         )
     return rules
-
-
-async def _count(
-    client: Callable[[], BatchesClient], sample: Sequence[tuple[str, EncodedRequest]]
-) -> dict[str, float]:
-    sums: dict[str, tuple[int, int]] = {}
-    connected = client()
-    try:
-        for model, encoded in sample:
-            tokens = await connected.count_tokens(counted_params(encoded.params), encoded.headers)
-            known = sums.get(model, (0, 0))
-            sums[model] = (known[0] + tokens, known[1] + len(encoded.params))
-    except ApiError as error:
-        raise Unreachable(misplaced_error(error, connected.base_url)) from None
-    finally:
-        await connected.close()
-    return {model: tokens / size for model, (tokens, size) in sums.items()}
 
 
 class Estimation:
@@ -475,7 +459,7 @@ class Estimation:
                 rules = rules_seen(store, self._actor, self._estimator.loads)
         if not offline:
             try:
-                counted = wait_on_a_loop(_count(self._client, self._estimator.sample))
+                counted = wait_on_a_loop(self._counted())
             except (ApiError, Unreachable, CredentialFault, ActorConfigurationError) as error:
                 _log.warning(
                     "the API cannot count tokens (%s); they are estimated instead",
@@ -488,14 +472,26 @@ class Estimation:
                 rules[model] = known._replace(tokens_per_byte=ratio, source="counted")
         return self._estimator.estimate(rules)
 
-    def _client(self) -> BatchesClient:
+    async def _counted(self) -> dict[str, float]:
+        """Return the tokens per byte of the sampled requests by model, as the API counts them."""
         found = self._credentials()
         client = BatchesClient(
             base_url=found.get("base_url"), api_key=found.get("api_key"), attempts=2
         )
-        if not client.credential:
-            raise ActorConfigurationError("there is no API key")
-        return client
+        tokens: Counter[str] = Counter()
+        size: Counter[str] = Counter()
+        try:
+            if not client.credential:
+                raise ActorConfigurationError("there is no API key")
+            for model, encoded in self._estimator.sample:
+                params = counted_params(encoded.params)
+                tokens[model] += await client.count_tokens(params, encoded.headers)
+                size[model] += len(encoded.params)
+        except ApiError as error:
+            raise Unreachable(misplaced_error(error, client.base_url)) from None
+        finally:
+            await client.close()
+        return {model: tokens[model] / size[model] for model in size}
 
 
 def stored_estimate(
@@ -516,10 +512,10 @@ def stored_estimate(
     actor = writer.asked.actor
     estimator = Estimator(prices, mode, files=tokens_of_files(writer.ledger))
     judged = writer.is_judged
-    if whole:
-        _add_all(estimator, writer.ledger, writer.run_id, places, judged=judged)
-    else:
-        _add_stored(estimator, writer.ledger, writer.run_id, places, judged=judged)
+    step = STORED_SAMPLE if whole else len(places)
+    for first in range(0, len(places), step):
+        some = places[first : first + step]
+        _add_stored(estimator, writer.ledger, writer.run_id, some, judged=judged)
     if not whole and len(places) == writer.count:  # the bytes of all requests are known
         share = writer.size / sum(load.size for load in estimator.loads.values())
         for load in estimator.loads.values():
@@ -546,15 +542,6 @@ def expected_cost(
     return None if found.unpriced else found.cost
 
 
-def _add_all(
-    estimator: Estimator, ledger: Ledger, run_id: str, places: Sequence[int], *, judged: bool
-) -> None:
-    for first in range(0, len(places), STORED_SAMPLE):
-        some = places[first : first + STORED_SAMPLE]
-        for body in ledger.query(lambda tx, at=some: cost_sums.params_at(tx, run_id, at)):
-            estimator.add(EncodedRequest(body, LaneHeaders()), judged=judged)
-
-
 def _add_stored(
     estimator: Estimator,
     ledger: Ledger,
@@ -563,11 +550,11 @@ def _add_stored(
     *,
     judged: bool = False,
 ) -> None:
+    """Add a sample of stored requests, each for those up to the next one; all if they are few."""
     requests = len(places)
     chosen = sorted({requests * each // STORED_SAMPLE for each in range(STORED_SAMPLE)})
     sample = [places[each] for each in chosen]
     bodies = ledger.query(lambda tx: cost_sums.params_at(tx, run_id, sample))
     for number, body in enumerate(bodies):
-        # Each sampled request stands for those up to the next one.
         times = requests * (number + 1) // len(bodies) - requests * number // len(bodies)
         estimator.add(EncodedRequest(body, LaneHeaders()), times, judged=judged)

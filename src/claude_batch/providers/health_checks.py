@@ -48,7 +48,7 @@ from claude_batch.ledger.store import MOVED_TO, Ledger, exists_on_server, identi
 from claude_batch.ledger.workspaces import UNPROBED, remedy_of
 from claude_batch.providers.engine_access import find_credentials
 from claude_batch.wire.batches_client import base_url_advice
-from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
+from claude_batch.wire.connection import Connection, CredentialFault, Unreachable
 from claude_batch.wire.error_table import fault_of_response
 from claude_batch.wire.inbound import Redaction, header_word, server_time
 
@@ -415,8 +415,8 @@ async def _check_key(base_url: str | None, api_key_env: str | None) -> Finding:
             return Finding(check="key", level="ok", message=words)
         async with asyncio.timeout(_CALL_SECONDS):
             response = await connection.send("GET", "/v1/messages/batches", params={"limit": 1})
-    except (Disconnected, CredentialFault, TimeoutError) as error:
-        words = f"it was not checked: {connection.redaction.reason(error)}"
+    except (Unreachable, CredentialFault, TimeoutError) as error:
+        words = f"it was not checked: {_reason(error, connection.redaction)}"
         return Finding(check="key", level="warning", message=words, remedy="Try again")
     finally:
         await connection.aclose()
@@ -444,7 +444,7 @@ async def _check_way(base_url: str | None) -> list[Finding]:
             sent = time.time()
             response = await connection.send("GET", "/v1/messages/batches", params={"limit": 1})
             received = time.time()
-    except (Disconnected, CredentialFault) as error:
+    except (Unreachable, CredentialFault) as error:
         return [_unreachable(where, error, connection.redaction)]
     except TimeoutError as error:
         return [_unreachable(where, error, connection.redaction, f"{_CALL_SECONDS:g} s")]
@@ -503,8 +503,12 @@ def _unreachable(
         inner = inner.__cause__ or inner.__context__
     if redaction.proxy is not None:
         remedy += "; the proxy is named by HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
-    message = f"{where} cannot be reached: {words} ({reason or redaction.reason(error)})"
+    message = f"{where} cannot be reached: {words} ({reason or _reason(error, redaction)})"
     return Finding(check="api", level="fault", message=message, remedy=remedy)
+
+
+def _reason(error: Exception, redaction: Redaction) -> str:
+    return error.reason if isinstance(error, Unreachable) else redaction.reason(error)
 
 
 def _check_clock(ahead: float) -> Finding:

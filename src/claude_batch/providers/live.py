@@ -32,6 +32,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
+import msgspec
+
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
 from claude_batch.actor.request import (
@@ -46,7 +48,6 @@ from claude_batch.actor.response import (
     ActorResult,
     judge_of,
     output_of,
-    read_as,
 )
 from claude_batch.core.batch_processing import (
     SETTINGS,
@@ -80,7 +81,7 @@ from claude_batch.providers.middleware_runner import (
 )
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.sync_bridge import Closing
-from claude_batch.wire.encoding import LaneHeaders
+from claude_batch.wire.encoding import LaneHeaders, asked_of
 from claude_batch.wire.error_table import ApiFault, account_reason
 from claude_batch.wire.retry_policy import LIVE_CALL
 
@@ -233,7 +234,9 @@ class ClaudeProvider(Closing):
         `AnswerError` for an answer that is paid for but unusable (`MalformedAnswerError` has its
         bytes), and `LiveRequestError` for every other failure.
         """
-        return await self._whole(actor, ActorRequest.of(request, key=key), self._ask_elsewhere)
+        asked = ActorRequest.of(request, key=key)
+        result = await self._result(_Many(actor), asked, 0, self._ask_elsewhere)
+        return result.unwrap()
 
     def respond_sync(
         self,
@@ -246,7 +249,8 @@ class ClaudeProvider(Closing):
         """Run `respond` synchronously, with or without an event loop (a running one is blocked)."""
         asked = ActorRequest.of(request, key=key)
         _check_blocking(actor)
-        return wait_for(self._start(self._whole(actor, asked, self._ask), blocks=True))
+        result = self._result(_Many(actor), asked, 0, self._ask)
+        return wait_for(self._start(result, blocks=True)).unwrap()
 
     # Many calls -----------------------------------------------------------------------------------
 
@@ -261,7 +265,7 @@ class ClaudeProvider(Closing):
         progress. An exception of ``requests`` is raised after the results of the calls in progress.
         """
         check_requests(requests)
-        many = _Many(self, actor)
+        many = _Many(actor)
         source = _as_async(requests)
         window: deque[asyncio.Future[ActorResult]] = deque()
         pulling: asyncio.Task[RequestLike] | None = None
@@ -289,7 +293,7 @@ class ClaudeProvider(Closing):
                     if request is _END:
                         exhausted = True
                     else:
-                        window.append(many.begin(request))
+                        window.append(self._begin(many, request))
                 for done in [future for future in first if future.done()]:
                     window.remove(done)
                     yield done.result()
@@ -310,7 +314,7 @@ class ClaudeProvider(Closing):
         """
         check_requests(requests)
         _check_blocking(actor)
-        many = _Many(self, actor)
+        many = _Many(actor)
         source = self._as_sync(requests) if isinstance(requests, AsyncIterable) else iter(requests)
         window: deque[concurrent.futures.Future[ActorResult]] = deque()
         exhausted, fault = False, None
@@ -324,7 +328,7 @@ class ClaudeProvider(Closing):
                     if request is _END:
                         exhausted = True
                     else:
-                        window.append(many.start(request, blocks=True))
+                        window.append(self._start(self._next(many, request), blocks=True))
                 if not window:
                     if fault is not None:
                         raise fault
@@ -405,23 +409,60 @@ class ClaudeProvider(Closing):
             call.close()
             raise
 
-    async def _through(
-        self, actor: ActorConfiguration, asked: ActorRequest, ask: Ask
-    ) -> ActorResponse:
-        """Send through the middleware, which is called in the current context."""
-        if not self.middleware:
-            return await _read(actor, asked, await ask(actor, asked))
-        asked = await self._runner.before(actor.name, asked)
-        answer = await ask(actor, asked)
-        answer = await self._runner.after(actor.name, asked.key, answer, LOST_WITH_IT)
-        return await _read(actor, asked, answer)
+    def _begin(self, many: _Many, request: RequestLike) -> asyncio.Future[ActorResult]:
+        """Start a call from an event loop, on which its middleware is awaited."""
+        if self.middleware:
+            return asyncio.ensure_future(self._next(many, request, self._ask_elsewhere))
+        return asyncio.wrap_future(self._start(self._next(many, request)))
 
-    async def _whole(
-        self, actor: ActorConfiguration, asked: ActorRequest, ask: Ask
-    ) -> ActorResponse:
-        """Make a single call, and pass its result to the user's function, if there is one."""
-        result = await _Many(self, actor).result(asked, 0, ask)
-        return result.unwrap()
+    def _next(
+        self, many: _Many, given: RequestLike, ask: Ask | None = None
+    ) -> Coroutine[Any, Any, ActorResult]:
+        """Return the next call of many, with the request as it is now."""
+        position, many.count = many.count, many.count + 1
+        return self._result(many, request_or_error(given), position, ask or self._ask)
+
+    async def _result(
+        self, many: _Many, request: ActorRequest | InvalidRequestError, position: int, ask: Ask
+    ) -> ActorResult:
+        """Make a call, and pass its result to the user's function, if there is one."""
+        if isinstance(request, InvalidRequestError):
+            result = ActorResult(key=request.key, position=position, error=request)
+        elif many.halt is not None:
+            # Not raised: its traceback would hold all remaining requests.
+            result = _failed(request, position, for_one_caller(many.halt))
+        else:
+            result = await self._outcome(many, request, position, ask)
+        await self._runner.finish(many.actor.name, [result])
+        return result
+
+    async def _outcome(
+        self, many: _Many, request: ActorRequest, position: int, ask: Ask
+    ) -> ActorResult:
+        """Make a call through the middleware, which is called in the current context."""
+        actor, asked = many.actor, request
+        try:
+            if self.middleware:
+                asked = await self._runner.before(actor.name, asked)
+            response = await ask(actor, asked)
+            output = output_of(actor, asked)
+        except ActorError as error:
+            if isinstance(error, AccountHaltedError):
+                many.halt = error
+            return _failed(request, position, error)
+        result = ActorResult(
+            key=request.key,
+            position=position,
+            response=response,
+            answered=response.answered,
+            context=request.context,
+        )
+        if self.middleware:
+            result = await self._runner.after(actor.name, result, LOST_WITH_IT)
+        if output is not None:
+            # A validator may take its time, or make calls of the same provider, as a judge may.
+            result = await in_own_thread(partial(result.with_output, output), daemon=True)
+        return result
 
     async def _ask_elsewhere(self, actor: ActorConfiguration, asked: ActorRequest) -> ActorResponse:
         """Make a call on the provider's own loop, from another loop."""
@@ -429,17 +470,8 @@ class ClaudeProvider(Closing):
 
     async def _ask(self, actor: ActorConfiguration, asked: ActorRequest) -> ActorResponse:
         """Make a call; runs on the provider's own loop."""
-        encoder = self._encoders.of(actor)
-        encoded = encoder.encode(asked)
-        params = encoder.build(asked)
-        if params.get("stream"):
-            raise InvalidRequestError(
-                "`stream: true` is not supported, because an actor returns whole answers; remove "
-                "it",
-                key=asked.key,
-            )
-        model, most = str(params["model"]), int(params["max_tokens"])
-
+        encoded = self._encoders.of(actor).encode(asked)
+        model, most = asked_of(encoded.params)
         mode = resolve_mode(True, self._settings)
 
         async def ask(body: bytes) -> ActorResponse:
@@ -459,8 +491,10 @@ class ClaudeProvider(Closing):
         mode: BatchProcessingMode,
     ) -> ActorResponse:
         """Run one turn: retry until it is answered, fails permanently, or may have been billed."""
+        from claude_batch.wire.live_client import longest_silence
+
         live, retry = self._client(), mode.live_retry
-        timeout = self._patience(max_tokens)
+        timeout = longest_silence(max_tokens) if self._timeout is None else self._timeout
         # The time in the queue before the first refusal does not count.
         refused: float | None = None
         failures = 0
@@ -479,7 +513,7 @@ class ClaudeProvider(Closing):
                 )
             if retry == "safe" and answer.may_be_billed:
                 raise self._translated(answer, live.base_url, "safe")
-            if self._max_retries and answer.is_refusal:
+            if self._max_retries and answer.fault is not None and answer.fault.is_refusal:
                 # All calls wait until the rate limit has passed; this call goes first afterwards.
                 now = time.monotonic()
                 refused = now if refused is None else refused
@@ -511,11 +545,6 @@ class ClaudeProvider(Closing):
         if fault is None or not (retry_on or self._functions.classify):
             return None
         return await self._functions.disposition(fault.with_retry_on(retry_on))
-
-    def _patience(self, max_tokens: int) -> float:
-        from claude_batch.wire.live_client import longest_silence
-
-        return longest_silence(max_tokens) if self._timeout is None else self._timeout
 
     # The client -----------------------------------------------------------------------------------
 
@@ -578,7 +607,7 @@ class ClaudeProvider(Closing):
         words = fault.describe()
         if fault.location is not None:
             words = f"{words} (a redirect, which is not followed; check the base URL)"
-        if answer.is_redirect:
+        if fault.is_redirect:
             # Every other call would get the same error.
             return AccountHaltedError(words, reason="refused")
         reason = _account_reason(fault)
@@ -621,93 +650,18 @@ def _naming(setting: str) -> Generator[None]:
         raise ActorConfigurationError(f"{setting}: {error}") from None
 
 
-class _Many:
-    """The calls of one `respond_all`: they return failed results, and a halt ends all of them."""
+class _Many(msgspec.Struct):
+    """The calls of one `respond_all`, or a single call."""
 
-    def __init__(self, provider: ClaudeProvider, actor: ActorConfiguration) -> None:
-        self._provider = provider
-        self._actor = actor
-        self._halt: AccountHaltedError | None = None
-        self._position = 0
-
-    def begin(self, request: RequestLike) -> asyncio.Future[ActorResult]:
-        """Start a call from an event loop, on which its middleware is awaited."""
-        if not self._provider.middleware:
-            return asyncio.wrap_future(self.start(request))
-        return asyncio.ensure_future(
-            self.result(
-                request_or_error(request),
-                self._next_position(),
-                self._provider._ask_elsewhere,  # pyright: ignore[reportPrivateUsage]
-            )
-        )
-
-    def start(
-        self, request: RequestLike, *, blocks: bool = False
-    ) -> concurrent.futures.Future[ActorResult]:
-        """Start a call from any thread; ``blocks``: the caller waits on its thread."""
-        return self._provider._start(  # pyright: ignore[reportPrivateUsage]
-            self.result(
-                request_or_error(request),
-                self._next_position(),
-                self._provider._ask,  # pyright: ignore[reportPrivateUsage]
-            ),
-            blocks=blocks,
-        )
-
-    def _next_position(self) -> int:
-        position, self._position = self._position, self._position + 1
-        return position
-
-    async def result(
-        self, request: ActorRequest | InvalidRequestError, position: int, ask: Ask
-    ) -> ActorResult:
-        """Make a call, and pass its result to the user's function, if there is one."""
-        result = await self._result(request, position, ask)
-        await self._provider._runner.finish(  # pyright: ignore[reportPrivateUsage]
-            self._actor.name, [result]
-        )
-        return result
-
-    async def _result(
-        self, request: ActorRequest | InvalidRequestError, position: int, ask: Ask
-    ) -> ActorResult:
-        key, context = request.key, None
-        try:
-            if isinstance(request, InvalidRequestError):
-                raise request
-            context = request.context
-            if (halt := self._halt) is not None:
-                # Not raised: its traceback would hold all remaining requests.
-                own = for_one_caller(halt)
-                return ActorResult(key=key, position=position, error=own, context=context)
-            response = await self._provider._through(  # pyright: ignore[reportPrivateUsage]
-                self._actor, request, ask
-            )
-        except ActorError as error:
-            if isinstance(error, AccountHaltedError):
-                self._halt = error
-            elif isinstance(error, InvalidRequestError) and key is None:
-                key = error.key
-            return ActorResult(key=key, position=position, error=error, context=context)
-        return ActorResult(
-            key=key,
-            position=position,
-            response=response,
-            answered=response.answered,
-            context=context,
-        )
+    actor: ActorConfiguration
+    count: int = 0
+    """Number of the calls that were begun."""
+    halt: AccountHaltedError | None = None
+    """What has ended all of them, if anything."""
 
 
-async def _read(
-    actor: ActorConfiguration, asked: ActorRequest, answer: ActorResponse
-) -> ActorResponse:
-    """Return an answer in the format that was asked for, if there is one."""
-    output = output_of(actor, asked)
-    if output is None:
-        return answer
-    # A validator may take its time, or make calls of the same provider, as a judge may.
-    return await in_own_thread(partial(read_as, answer, output), daemon=True)
+def _failed(request: ActorRequest, position: int, error: ActorError) -> ActorResult:
+    return ActorResult(key=request.key, position=position, error=error, context=request.context)
 
 
 def _check_blocking(actor: ActorConfiguration) -> None:

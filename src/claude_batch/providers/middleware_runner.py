@@ -240,18 +240,10 @@ class MiddlewareRunner:
         assert isinstance(passage.value, ActorRequest)
         return passage.value
 
-    async def after(
-        self, actor: str, key: str | None, response: ActorResponse, kept: str
-    ) -> ActorResponse:
-        """Return the response for the caller. Raises `MiddlewareError`; its message ends with
-        ``kept``.
-        """
-        passage = Passage(actor, key, response, kept)
-        await self._pass(self._middleware.after, [passage], self._middleware.timeout)
-        if passage.error is not None:
-            raise passage.error
-        assert isinstance(passage.value, ActorResponse)
-        return passage.value
+    async def after(self, actor: str, result: ActorResult, kept: str) -> ActorResult:
+        """Return a result as the middleware returns it. An error of it ends with ``kept``."""
+        [passed] = await self._after_some(actor, [result], kept)
+        return passed
 
     async def finish(self, actor: str, results: Sequence[ActorResult]) -> None:
         """Pass results to the user's function; nothing that happens in it changes them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from claude_batch.actor.configuration import ActorConfiguration
@@ -100,15 +101,18 @@ class ProviderRegistry:
             return provider
 
     def _get(self, name: str, settings: Mapping[str, Any]) -> Provider:
+        """Return the provider of that name; the lock is held."""
         name = self._known(name)
         given = {key: value for key, value in settings.items() if value is not None}
-        with self._lock:
-            key = (name, _frozen(given), _environment())
-            made = self._made.get(key)
-            if made is None or getattr(made, "closed", False):
-                made = _checked(name, self._factories[name](**given))
-                self._made[key] = made
-            return made
+        key = (name, _frozen(given), _environment())
+        made = self._made.get(key)
+        if made is None or getattr(made, "closed", False):
+            made = self._factories[name](**given)
+            _require(name, made, type(made), ("capabilities", *_METHODS))
+            if not any(made is other for other in self._made.values()):
+                self._lent[id(made)] = 0
+            self._made[key] = made
+        return made
 
     def for_actor(self, configuration: ActorConfiguration, **settings: Any) -> Provider:
         """Return the provider that answers an actor's requests.
@@ -124,10 +128,7 @@ class ProviderRegistry:
     def lend(self, configuration: ActorConfiguration, **settings: Any) -> Provider:
         """`for_actor` for a caller that will `give_back` the provider."""
         with self._lock:
-            known = list(self._made.values())
             provider = self._get(_name_for(configuration), settings)
-            if not any(provider is other for other in known):
-                self._lent[id(provider)] = 0
             _check_batches(configuration, provider.capabilities)
             if id(provider) in self._lent:
                 self._lent[id(provider)] += 1
@@ -157,22 +158,22 @@ class ProviderRegistry:
             factory = self._factories[name]
         if isinstance(factory, type) and not hasattr(factory, "__getattr__"):
             # An object may get its capabilities as it is made.
-            _require(name, factory, factory, [each for each in _NEEDED if each != _CAPABILITIES])
+            _require(name, factory, factory, _METHODS)
         capabilities = getattr(factory, "capabilities", None)
         if isinstance(capabilities, ProviderCapabilities):
             _check_batches(configuration, capabilities)
 
     def _known(self, name: str) -> str:
+        """Return the name of the factory; the lock is held."""
         wanted = _normal(name)
-        with self._lock:
-            # A factory registered under an alias takes precedence over the alias's target.
-            for candidate in (wanted, _ALIASES.get(wanted, wanted)):
-                if candidate in self._factories:
-                    return candidate
-            points = [point for point in self._entry_points() if _normal(point.name) == wanted]
-            if points:
-                self._factories[wanted] = _plug_in(wanted, points)
-                return wanted
+        # A factory registered under an alias takes precedence over the alias's target.
+        for candidate in (wanted, _ALIASES.get(wanted, wanted)):
+            if candidate in self._factories:
+                return candidate
+        points = [point for point in self._entry_points() if _normal(point.name) == wanted]
+        if points:
+            self._factories[wanted] = _plug_in(wanted, points)
+            return wanted
         raise ProviderNotFoundError(name, self.names())
 
     def _entry_points(self) -> Iterable[EntryPoint]:
@@ -226,15 +227,8 @@ def _plug_in(name: str, points: Sequence[EntryPoint]) -> ProviderFactory:
     return cast("ProviderFactory", factory)
 
 
-_CAPABILITIES = "capabilities"
-_NEEDED = (_CAPABILITIES, "respond", "respond_all", "aclose", "close")
-"""The names that every actor uses of its provider. The others need a capability, or a framework."""
-
-
-def _checked(name: str, provider: Provider) -> Provider:
-    """Return a new provider. Raises `ActorConfigurationError` if it lacks what actors use."""
-    _require(name, provider, type(provider), _NEEDED)
-    return provider
+_METHODS = ("respond", "respond_all", "aclose", "close")
+"""What every actor uses of its provider, besides ``capabilities``. The rest needs a capability."""
 
 
 def _require(name: str, provider: object, kind: type, needed: Iterable[str]) -> None:
@@ -289,48 +283,32 @@ def _environment() -> frozenset[tuple[str, str]]:
 # --- Claude, live and in batches ------------------------------------------------------------------
 
 
-def _live(**settings: Any) -> Provider:
-    from claude_batch.providers.live import ClaudeProvider
+def _class_of(name: str) -> Callable[..., Provider]:
+    """Import one of Claude's two providers."""
+    if name == _LIVE:
+        from claude_batch.providers.live import ClaudeProvider
 
-    return ClaudeProvider(**_own(settings, _LIVE, ClaudeProvider, _batch_class))
-
-
-def _batch(**settings: Any) -> Provider:
-    return _batch_class()(**_own(settings, _BATCH, _batch_class(), _live_class))
-
-
-def _live_class() -> Callable[..., Provider]:
-    from claude_batch.providers.live import ClaudeProvider
-
-    return ClaudeProvider
-
-
-def _batch_class() -> Callable[..., Provider]:
+        return ClaudeProvider
     from claude_batch.providers.batch import ClaudeBatchProvider
 
     return ClaudeBatchProvider
 
 
-def _own(
-    settings: Mapping[str, Any],
-    name: str,
-    provider: Callable[..., Provider],
-    twin: Callable[[], Callable[..., Provider]],
-) -> dict[str, Any]:
-    """Return the settings that this provider of Claude accepts.
+def _claude(provider: str, twin: str, /, **settings: Any) -> Provider:
+    """Make one of Claude's two providers with the settings that it accepts.
 
-    The actor's mode chooses between the two providers, so a setting that only the other one accepts
-    is ignored (``ledger`` for a live actor). A setting that neither accepts is an error.
+    The actor's mode chooses between them, so a setting that only the other one accepts is ignored
+    (``ledger`` for a live actor). A setting that neither accepts is an error.
     """
-    known = parameters_of(provider)
-    others = [setting for setting in settings if setting not in known]
-    if others:
-        all_known = (*known, *parameters_of(twin()), "name", "registry")
-        for setting in others:
-            if setting not in all_known:
-                hint = meant_setting(setting, all_known)
-                raise ActorConfigurationError(f"provider {name} has no setting {setting!r}{hint}")
-    return {setting: value for setting, value in settings.items() if setting in known}
+    made = _class_of(provider)
+    known = parameters_of(made)
+    if others := [name for name in settings if name not in known]:
+        all_known = (*known, *parameters_of(_class_of(twin)), "name", "registry")
+        for name in others:
+            if name not in all_known:
+                hint = meant_setting(name, all_known)
+                raise ActorConfigurationError(f"provider {provider} has no setting {name!r}{hint}")
+    return made(**{name: value for name, value in settings.items() if name in known})
 
 
 default_registry: ProviderRegistry = ProviderRegistry(PLUG_INS)
@@ -339,5 +317,5 @@ default_registry: ProviderRegistry = ProviderRegistry(PLUG_INS)
 It has ``claude`` (``anthropic``) and ``claude-batch``, and what other packages bring.
 """
 
-default_registry.register(_LIVE, _live)
-default_registry.register(_BATCH, _batch)
+default_registry.register(_LIVE, partial(_claude, _LIVE, _BATCH))
+default_registry.register(_BATCH, partial(_claude, _BATCH, _LIVE))

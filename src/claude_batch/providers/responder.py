@@ -91,15 +91,14 @@ class Responder:
         try:
             asked = await runner.before(actor.name, asked)
             answer = await self.ask(actor, asked, keep, settings).answer_on_loop()
-            with self._acknowledged(answer):
-                response = self._response(answer, asked.context)
-                response = await runner.after(actor.name, answer.key, response, _kept(answer))
-                result = _result_of(actor, asked, response)
-                await runner.finish(actor.name, [result])
         except ActorError as error:
             await runner.finish(actor.name, [_failed(asked, error)])
             raise
-        return result.unwrap()
+        with self._acknowledged(answer):
+            result = await runner.after(actor.name, self._result(answer, asked), _kept(answer))
+            result = result.with_output(output_of(actor, asked))
+            await runner.finish(actor.name, [result])
+            return result.unwrap()
 
     def answered(self, answer: Answer, beside: Beside) -> ActorResponse:
         """Return the response of a call that is done, or raise its error, without middleware."""
@@ -121,19 +120,28 @@ class Responder:
         try:
             asked = wait_on_a_loop(runner.before(actor.name, asked))
             answer = self.ask(actor, asked, keep, settings).answer()
-            with self._acknowledged(answer):
-                response = self._response(answer, asked.context)
-                after = runner.after(actor.name, answer.key, response, _kept(answer))
-                result = _result_of(actor, asked, wait_on_a_loop(after))
-                runner.finish_sync(actor.name, [result])
         except ActorError as error:
             runner.finish_sync(actor.name, [_failed(asked, error)])
             raise
-        return result.unwrap()
+        with self._acknowledged(answer):
+            after = runner.after(actor.name, self._result(answer, asked), _kept(answer))
+            result = wait_on_a_loop(after).with_output(output_of(actor, asked))
+            runner.finish_sync(actor.name, [result])
+            return result.unwrap()
 
     def _response(self, answer: Answer, context: Any) -> ActorResponse:
         response = response_of(answer, self._engine_access.location)
         return response if context is None else response.with_context(context)
+
+    def _result(self, answer: Answer, asked: ActorRequest) -> ActorResult:
+        try:
+            response = self._response(answer, asked.context)
+        except ActorError as error:
+            return _failed(asked, error)
+        answered, context = response.answered, asked.context
+        return ActorResult(
+            key=asked.key, position=0, response=response, answered=answered, context=context
+        )
 
     @contextlib.contextmanager
     def _acknowledged(self, answer: Answer) -> Generator[None]:
@@ -278,19 +286,6 @@ def conversation_settings_of(actor: ActorConfiguration) -> ConversationSettings:
     if toolset is None:
         return ConversationSettings(judge=actor.judge)
     return ConversationSettings(toolset.remembered, toolset.tools, actor.judge)
-
-
-def _result_of(
-    actor: ActorConfiguration, asked: ActorRequest, response: ActorResponse
-) -> ActorResult:
-    try:
-        response = read_as(response, output_of(actor, asked))
-    except ActorError as error:
-        return _failed(asked, error)
-    answered, context = response.answered, asked.context
-    return ActorResult(
-        key=asked.key, position=0, response=response, answered=answered, context=context
-    )
 
 
 def _failed(asked: ActorRequest, error: ActorError) -> ActorResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import partial
@@ -33,7 +32,6 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun, Retried
 from claude_batch.ledger.store import Transaction
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.notices import RunWatch
 from claude_batch.lifecycle.recovery import Refetched, refetch
 from claude_batch.lifecycle.tool_runner import check_blocking, in_asynchronous_tool, note_asking
 from claude_batch.money.prices import prices_of
@@ -50,13 +48,8 @@ from claude_batch.providers.export import (
 )
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner
-from claude_batch.providers.progress import (
-    Progress,
-    ProgressLike,
-    ProgressReader,
-    check_progress,
-    reported,
-)
+from claude_batch.providers.progress import Progress, ProgressReader
+from claude_batch.providers.progress_reports import ProgressLike, check_progress, reported
 from claude_batch.providers.reruns import decide_unknown, parse_only, report_rerun, retry_run
 from claude_batch.providers.result_cursor import (
     PAGE,
@@ -65,7 +58,7 @@ from claude_batch.providers.result_cursor import (
     ResultGroup,
     at_input,
 )
-from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter, rest_after
+from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter
 from claude_batch.providers.run_writer import Beside, keeps_places, warn_of_displaced
 from claude_batch.providers.status import RunStatus, require_run, status_in
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
@@ -346,8 +339,7 @@ class Run(Closing):
 
     def _parsed(self, output: OutputFormat[Any] | None, result: ActorResult) -> ActorResult[Any]:
         output = output or self._beside.outputs.get(result.position)
-        result = result if output is None else result.with_output(output)
-        return at_input(result, self._beside.refused)
+        return at_input(result.with_output(output), self._beside.refused)
 
     def _format(self, output_format: FormatLike | None) -> OutputFormat[Any] | None:
         if isinstance(output_format, Mapping):
@@ -635,69 +627,59 @@ class Run(Closing):
         Usually there is none.
         """
         note_asking()
-        cancelled_at: float | None = None
-        while self._cancelling:
-            version = self._engine.version
-            self._engine.check()
-            if (yield Pause(self._engine.read(self._take_up))):
-                return
-            yield Pause(self._engine_access.opening())
-            cancelled_at = yield from self._waiter.check_patience(cancelled_at)
-            yield Pause(self._engine.change_after(version), self._waiter.patience(cancelled_at))
+        if self._cancelling:
+            yield from self._waiter.begin().until(self._is_cancelling, lambda found: not found)
+            yield Pause(self._engine.read(self._take_up))
 
-    def _take_up(self) -> bool:
-        """Continue a run whose cancellation has ended; return False while it has not."""
+    def _is_cancelling(self) -> bool:
         with self._engine.ledger.read() as tx:
             cancelled = queries.run_row(tx, self.id).cancelled is not None
-            if cancelled and queries.unfinished(tx, self.id):
-                return False
-        # If not cancelled, another process has continued the run already.
+            return cancelled and queries.unfinished(tx, self.id) > 0
+
+    def _take_up(self) -> None:
+        """Continue a run whose cancellation has ended, unless another process has done that."""
+        ledger = self._engine.ledger
+        with ledger.read() as tx:
+            cancelled = queries.run_row(tx, self.id).cancelled is not None
         if cancelled:
-            with self._engine.ledger.write() as tx:
-                again = retries.rerun(tx, self.id, self._engine.ledger.now())
+            with ledger.write() as tx:
+                again = retries.rerun(tx, self.id, ledger.now())
             report_rerun(self.id, again)
             self._stamp = again.stamp
             self._ask_again(sum(again.queued.values()))
         self._cancelling = False
-        return True
 
     def _pages(self, ordered: bool) -> Generator[Pause | list[ActorResult], Any, None]:
         yield from self._until_settled()
-        cancelled_at: float | None = None
-        ledger, total = self._engine.ledger, self._row.request_count
-        cursor = ResultCursor(ledger, self.id, total, self._result, ordered=ordered)
-        watch = RunWatch(self.id)
+        total = self._row.request_count
+        cursor = ResultCursor(self._engine.ledger, self.id, total, self._result, ordered=ordered)
+        wait = self._waiter.begin()
         while True:
-            version = self._engine.version
-            self._engine.check()
-            begun = time.monotonic()
-            page, left = yield Pause(self._engine.look(cursor.read))
-            looked = time.monotonic() - begun
-            if page:
-                yield page
-                continue
-            if not left:
-                yield from self._files()
-                return
-            yield Pause(self._engine_access.opening())
+            page: list[ActorResult] = []
             held: BudgetExceededError | None = None
-            patience = LONGEST_REST
             try:
-                cancelled_at = yield from self._waiter.check_patience(cancelled_at)
-                patience = self._waiter.patience(cancelled_at)
+                page, _ = yield from wait.until(
+                    cursor.read, lambda found: bool(found[0]) or not found[1]
+                )
             except BudgetExceededError as error:
                 held = error
-            given = False
-            while held is not None:
-                page = yield Pause(self._engine.look(partial(cursor.read_held, held)))
-                if not page:
-                    break
-                given = True
+            if page:
                 yield page
-            if not given:
-                # With a thousand small batches, every batch is a change.
-                yield rest_after(looked)
-                yield Pause(self._engine.run_change_after(watch, version), patience)
+            elif held is None:
+                yield from self._files()
+                return
+            elif not (yield from self._withheld(cursor, held)):
+                yield from wait.rest(LONGEST_REST)
+
+    def _withheld(
+        self, cursor: ResultCursor, held: BudgetExceededError
+    ) -> Generator[Pause | list[ActorResult], Any, bool]:
+        """Yield what a budget holds as failed results; return whether there is anything."""
+        found = False
+        while page := (yield Pause(self._engine.look(partial(cursor.read_held, held)))):
+            found = True
+            yield page
+        return found
 
     def _result(self, answer: Answer) -> ActorResult:
         if (answer.finished or 0) <= self._stamp:

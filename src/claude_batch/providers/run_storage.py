@@ -390,7 +390,7 @@ def _add(writer: RunWriter, prepared: _Ready, options: StoreOptions) -> None:
             writer.add(prepared)
     except InvalidRequestError as error:
         if options.on_invalid is None:
-            raise error.at(writer.position) from None
+            raise error.naming(None, writer.position) from None
         options.on_invalid(error)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
 from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
@@ -35,12 +35,9 @@ Otherwise the pause is ``RESTS_PER_LOOK`` times as long as the last query took.
 CANCEL_GRACE = 600.0
 """Seconds that a run which timed out with ``on_timeout: cancel`` waits for its batches to end."""
 
+_T = TypeVar("_T")
+
 _SENT = (BatchState.SUBMITTING, *AT_API)
-
-
-def rest_after(looked: float) -> Pause:
-    """Return the pause of a waiting caller whose ledger query took so many seconds."""
-    return Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
 
 
 class RunAccess:
@@ -120,27 +117,22 @@ class RunWaiter:
         """Restart the time limit, because requests were queued again."""
         self._deadline = self._engine.ledger.now() + self._max_wait
 
+    def begin(self) -> Wait:
+        """Begin to wait for what one caller wants of the run."""
+        return Wait(self, self._access)
+
     def until_final(self) -> Generator[Pause | None, Any, None]:
         """Wait until every request of the run has its final state."""
-        cancelled_at: float | None = None
-        watch = RunWatch(self._run_id)
-        while True:
-            version = self._engine.version
-            self._engine.check()
-            begun = time.monotonic()
-            left = yield Pause(self._engine.look(self.unfinished))
-            looked = time.monotonic() - begun
-            if not left:
-                if cancelled_at is not None:
-                    raise self._timed_out((), 0)
-                return
+        wait = self.begin()
+        yield from wait.until(self._followed, lambda left: not left)
+        if wait.cancelled_at is not None:
+            raise self._timed_out((), 0)
+
+    def _followed(self) -> int:
+        """Return what `unfinished` does, and have the run's end reported."""
+        if left := self.unfinished():
             self._engine.noticing.follow([self._run_id])
-            yield Pause(self._access.engine_access.opening())
-            cancelled_at = yield from self.check_patience(cancelled_at)
-            # Counting the requests of a large run is expensive, so do not count on every change.
-            yield rest_after(looked)
-            changed = self._engine.run_change_after(watch, version)
-            yield Pause(changed, self.patience(cancelled_at))
+        return left
 
     def until_sent(self) -> Generator[Pause | None, Any, None]:
         """Wait until the API has every batch of the run that its queue admits.
@@ -253,9 +245,7 @@ class RunWaiter:
         until = self._deadline if cancelled_at is None else cancelled_at + CANCEL_GRACE
         return max(0.0, until - self._engine.ledger.now())
 
-    def check_patience(
-        self, cancelled_at: float | None
-    ) -> Generator[Pause | Any, Any, float | None]:
+    def check(self, cancelled_at: float | None) -> Generator[Pause | Any, Any, float | None]:
         """Raise if the wait cannot succeed, or took too long; return when it cancelled the run."""
         if (intervals := self._intervals) is not None:
             yield Pause(self._engine.read(partial(self._poll_as_asked, *intervals)))
@@ -297,3 +287,45 @@ class RunWaiter:
             cancelled=cancelled,
             trouble=trouble,
         )
+
+
+class Wait:
+    """One wait of a caller: it looks at the ledger until it has seen enough."""
+
+    def __init__(self, waiter: RunWaiter, access: RunAccess) -> None:
+        self._waiter = waiter
+        self._access = access
+        self._watch = RunWatch(access.run_id)
+        self._version = 0
+        self._looked = 0.0
+        self.cancelled_at: float | None = None
+        """When the wait has cancelled the run, because it took too long; None before."""
+
+    def until(
+        self, look: Callable[[], _T], is_enough: Callable[[_T], bool]
+    ) -> Generator[Pause | Any, Any, _T]:
+        """Return what a look at the ledger has found once it is enough.
+
+        Between two looks, waits for a change of the run. Raises what `RunWaiter.check` raises.
+        """
+        while True:
+            engine = self._access.engine
+            self._version = engine.version
+            engine.check()
+            begun = time.monotonic()
+            found = yield Pause(engine.look(look))
+            self._looked = time.monotonic() - begun
+            if is_enough(found):
+                return found
+            yield Pause(self._access.engine_access.opening())
+            self.cancelled_at = yield from self._waiter.check(self.cancelled_at)
+            yield from self.rest(self._waiter.patience(self.cancelled_at))
+
+    def rest(self, longest: float) -> Generator[Pause, Any, None]:
+        """Wait until the run may have changed since the last look, or so many seconds.
+
+        Looking at a large run is expensive, and with a thousand small batches every batch is a
+        change. So the wait takes at least a multiple of the time of the look.
+        """
+        yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * self._looked))
+        yield Pause(self._access.engine.run_change_after(self._watch, self._version), longest)

@@ -21,7 +21,7 @@ from claude_batch.core.terminal import visible
 from claude_batch.money.prices import Prices
 from claude_batch.providers.health_checks import versions
 from claude_batch.wire.bounds import token_bound
-from claude_batch.wire.connection import Connection, Disconnected
+from claude_batch.wire.connection import Connection, Unreachable
 from claude_batch.wire.error_table import ApiFault, fault_of_response
 from claude_batch.wire.inbound import Redaction, check_id, check_text, mapping_or_none
 
@@ -330,7 +330,7 @@ class Recording:
         """Whether a POST had no readable answer, so that it may have created a batch."""
 
     async def make(self) -> None:
-        """Make all calls. Raises `CallFailed`, `Disconnected`, `CredentialFault`, `TimeoutError`.
+        """Make all calls. Raises `CallFailed`, `Unreachable`, `CredentialFault`, `TimeoutError`.
 
         Batches that have not ended in time, or could not be deleted, stay in ``batches``.
         """
@@ -367,6 +367,8 @@ class Recording:
         """Return why a call had no answer, without credentials."""
         if isinstance(error, TimeoutError):
             return f"no complete answer within {_CALL_SECONDS:g} s"
+        if isinstance(error, Unreachable):
+            return error.reason
         return self._connection.redaction.reason(error)
 
     def _unfinished(self) -> list[str]:
@@ -380,7 +382,7 @@ class Recording:
             # From here to the answer it is unknown whether there is a batch.
             self.uncertain = True
             answer = await self._send("POST", _BATCHES, content=body)
-        except Disconnected as error:
+        except Unreachable as error:
             self.uncertain = before or not error.never_connected
             raise
         batch_id = _id_of(answer)

@@ -38,21 +38,6 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def configure(app: Any, **more: Any) -> uvicorn.Config:
-    """Return uvicorn's configuration for a server of ours; ``more`` are further settings."""
-    return uvicorn.Config(
-        app,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        **more,
-    )
-
-
 class LocalServer(uvicorn.Server):
     """uvicorn's server, which begins to end calls at the signal and not after them.
 
@@ -62,16 +47,28 @@ class LocalServer(uvicorn.Server):
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        app: Any,
         *,
         end_calls: Callable[[], None],
         close: Callable[[], Awaitable[None]],
+        **more: Any,
     ) -> None:
-        """Create a server.
+        """Create a server of an application; ``more`` are uvicorn's settings.
 
         ``end_calls`` makes open responses end; it is called once in the server's event loop.
         ``close`` is awaited after the last one.
         """
+        config = uvicorn.Config(
+            app,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            **more,
+        )
         super().__init__(config)
         self._end_calls = end_calls
         self._close = close
@@ -115,8 +112,8 @@ class LocalServer(uvicorn.Server):
                 signal.signal(each, handler)
 
 
-class BackgroundServer(ABC):
-    """A server in a daemon thread of this process: ``with`` starts and stops it."""
+class AppServer(ABC):
+    """One application's server: `serve` runs it in this thread, ``with`` in one of its own."""
 
     def __init__(self, thread_name: str) -> None:
         self._thread_name = thread_name
@@ -128,8 +125,19 @@ class BackgroundServer(ABC):
     def _prepare(self) -> tuple[LocalServer, socket.socket]:
         """Return a server and its listening socket."""
 
+    def serve(self, on_start: Callable[[str], None]) -> None:
+        """Serve until SIGINT, SIGTERM or SIGHUP; call ``on_start`` with the URL.
+
+        Raises ``OSError`` if the port is taken, and `ActorConfigurationError` for unusable
+        settings.
+        """
+        server, listener = self._prepare()
+        with listener:
+            on_start(url_of(listener))
+            server.run(sockets=[listener])
+
     def start(self) -> Self:
-        """Start serving. Raises what `serve` raises."""
+        """Begin to serve in a daemon thread. Raises what `serve` raises."""
         server, listener = self._prepare()
         self.url = url_of(listener)
 

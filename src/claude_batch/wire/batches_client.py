@@ -32,7 +32,7 @@ from claude_batch.wire.connection import (
     MOST_BODY_BYTES,
     Connection,
     CredentialFault,
-    Disconnected,
+    Unreachable,
 )
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import ApiFault, fault_of_response
@@ -110,14 +110,6 @@ def misplaced_error(error: Exception, base_url: str) -> str:
 
 
 _ENDS_LIKE_THE_API = re.compile(r"/v1(/messages(/batches)?)?$")
-
-
-class Unreachable(Exception):
-    """A call got no answer, or one that is not the API's; ``reason`` describes it."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class RequestCounts(msgspec.Struct, frozen=True):
@@ -319,11 +311,10 @@ class BatchesClient:
                     content=aiter(guarded),
                     headers={**headers.as_headers(), "content-length": str(length)},
                 )
-        except Disconnected as error:
+        except Unreachable as error:
             if guarded.failure is not None:
                 raise guarded.failure from error
-            reason = self._redaction.reason(error)
-            return CreateAnswer(reason=reason, never_connected=error.never_connected)
+            return CreateAnswer(reason=error.reason, never_connected=error.never_connected)
         except CredentialFault as error:
             return CreateAnswer(reason=str(error), never_connected=True)
         except TimeoutError:
@@ -458,8 +449,6 @@ class BatchesClient:
                 response = await self._connection.send(
                     method, path, timeout=self._read_timeout, **sent
                 )
-        except Disconnected as error:
-            raise Unreachable(self._redaction.reason(error)) from error
         except CredentialFault as error:
             raise Unreachable(str(error)) from None
         except TimeoutError:

@@ -34,6 +34,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 import msgspec
 
 from claude_batch.core.limited import NotStarted, run_limited
+from claude_batch.wire.inbound import mapping_or_none
 from claude_batch.wire.limits import longest_window
 from claude_batch.wire.media import IMAGE_TYPES, media_of
 
@@ -103,11 +104,6 @@ def pdf_tokens(data: bytes) -> int | None:
 
 def count_tokens(data: bytes) -> bytes:
     """Return `pdf_tokens` as digits, without process limits; empty for `None`."""
-    found = _tokens_of(data)
-    return b"" if found is None else b"%d" % found
-
-
-def _tokens_of(data: bytes) -> int | None:
     from pypdf import apply_configuration
     from pypdf.errors import DependencyError, PyPdfError
 
@@ -125,9 +121,10 @@ def _tokens_of(data: bytes) -> int | None:
     )
     try:
         with apply_configuration(**limits, stream_decoding_work_maximum_length=MOST_UNPACKED):
-            return _Document(data).tokens()
+            found = _Document(data).tokens()
     except (PyPdfError, DependencyError, _TooMuch, *_UNREADABLE):
-        return None
+        return b""
+    return b"" if found is None else b"%d" % found
 
 
 class _Document:
@@ -525,8 +522,8 @@ def _is_known_container(raw: msgspec.Raw) -> bool:
     if not _has(raw):
         return True
     given: object = msgspec.json.decode(raw)
-    if isinstance(given, dict):
-        return not any(v for k, v in cast("dict[str, object]", given).items() if k != "id")
+    if (fields := mapping_or_none(given)) is not None:
+        return not any(value for name, value in fields.items() if name != "id")
     return isinstance(given, str)
 
 
@@ -595,9 +592,10 @@ def _citing_tokens(value: object) -> int:
     tokens = 0
     for block in _mappings_in(value):
         given = block.get("source")  # in a search result the name of its source, a text
-        if block.get("citations") is None or not isinstance(given, (dict, str)):
+        source = mapping_or_none(given)
+        if block.get("citations") is None or (source is None and not isinstance(given, str)):
             continue
-        source = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+        source = source or {}
         data, is_text = source.get("data"), source.get("type") == "text"
         tokens = tokens or CITING_TOKENS
         tokens += _chunk_tokens(data) if is_text and isinstance(data, str) else 0
@@ -621,8 +619,7 @@ def _media_bound(value: object, files: FileTokens | None) -> MediaBound:
         if not isinstance(found, dict):
             continue
         block = cast("dict[str, object]", found)
-        given = block.get("source")
-        source = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+        source = mapping_or_none(block.get("source")) or {}
         kind, way = block.get("type"), source.get("type")
         if kind in _WITHOUT_INNER_BLOCKS:
             continue

@@ -15,12 +15,13 @@ the model, the tools and the schema of all.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
 from claude_batch.wire.encoding import ITEM_OVERHEAD, EncodedRequest, asked_of, plain_text
+from claude_batch.wire.inbound import mappings
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_CACHE_POINTS, least_cached_tokens
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def marked_prefix(params: bytes) -> MarkedPrefix | None:
     return MarkedPrefix(hashlib.blake2b(encoded, digest_size=16).digest(), len(encoded), hour)
 
 
-def _parts(params: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _parts(params: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield tools, system and content blocks in the order of the prefix."""
     yield from params.get("tools") or ()
     yield from _blocks(params.get("system"))
@@ -120,12 +121,10 @@ def _parts(params: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from ({"role": message.get("role"), **each} for each in _blocks(message["content"]))
 
 
-def _blocks(content: Any) -> Iterator[dict[str, Any]]:
+def _blocks(content: object) -> Iterator[Mapping[str, Any]]:
     if isinstance(content, str):
         yield {"type": "text", "text": content}
-    elif isinstance(content, list):
-        yield from (cast("dict[str, Any]", each) for each in cast("list[object]", content)
-                    if isinstance(each, dict))  # fmt: skip
+    yield from mappings(content)
 
 
 # Caching plan -------------------------------------------------------------------------------------

@@ -94,17 +94,14 @@ def check_key(key: object) -> None:
         )
 
 
-class Unsendable(Exception):
-    """A request that HTTP cannot express, such as a header with other characters than ASCII."""
+class Unreachable(Exception):
+    """A call got no whole answer, or one that is not the API's; the message is the reason."""
 
-
-class Disconnected(Exception):
-    """A call got no whole response; ``__cause__`` is the error of the HTTP client."""
-
-    @property
-    def never_connected(self) -> bool:
+    def __init__(self, reason: str, *, never_connected: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.never_connected = never_connected
         """Whether not even a connection was made."""
-        return isinstance(self.__cause__, (*_NEVER_CONNECTED, Unsendable))
 
 
 class ResponseTooLarge(httpx2.TransportError):
@@ -233,7 +230,7 @@ class Connection:
         """Send one request, once, and return its response, whatever its status.
 
         ``content`` is JSON, unless ``headers`` have another type. ``stream`` leaves the body of a
-        success unread; the caller bounds it and closes the response. Raises `Disconnected` without
+        success unread; the caller bounds it and closes the response. Raises `Unreachable` without
         a whole response, and `CredentialFault` if a profile has no token.
         """
         sent = dict(headers or {})
@@ -256,7 +253,8 @@ class Connection:
             )
         except ValueError as error:
             # Only its type: the error for an invalid header quotes the header.
-            raise Disconnected("unsendable") from Unsendable(type(error).__name__)
+            reason = f"Unsendable: {type(error).__name__}"
+            raise Unreachable(reason, never_connected=True) from None
         try:
             response = await self._http.send(
                 request, stream=True, auth=self._auth or httpx2.USE_CLIENT_DEFAULT
@@ -266,7 +264,9 @@ class Connection:
             if isinstance(error, self._profile_errors):
                 raise CredentialFault(self._redaction.text(str(error))) from None
             # Also what the HTTP library lets through: errors of the socket, of TLS, of a header.
-            raise Disconnected(type(error).__name__) from error
+            raise Unreachable(
+                self._redaction.reason(error), never_connected=isinstance(error, _NEVER_CONNECTED)
+            ) from error
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -391,10 +391,8 @@ def _extended(params: bytes, new: list[_MessageParam], container: bytes) -> byte
     )
     if (name := _container_id(container)) is not None:
         # The files that the model's code has made are in this container.
-        own: object = msgspec.json.decode(fields.get("container", b"null"))
-        place: object = name
-        if isinstance(own, dict):
-            place = {**cast("dict[str, object]", own), "id": name}
+        own = mapping_or_none(msgspec.json.decode(fields.get("container", b"null")))
+        place = name if own is None else {**own, "id": name}
         fields["container"] = msgspec.Raw(_encode(place))
     return _encode(fields)
 

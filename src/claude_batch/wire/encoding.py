@@ -15,6 +15,7 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import msgspec
@@ -90,7 +91,7 @@ def check_params(
     """Raise `InvalidRequestError` for what the API would refuse, with the item and the remedy.
 
     ``api_version`` and ``betas`` are those that the params are sent with. ``capabilities`` are the
-    caller's data on the model; they take precedence over the table in `wire.models`.
+    caller's data on the model; they take precedence over the table in `wire.limits`.
     """
     if _is_plain(params):
         return  # most are, and all other checks cost as much as the encoding
@@ -144,6 +145,11 @@ def kind_fault(params: Mapping[str, Any]) -> str | None:
     )
 
 
+def _block(params: Mapping[str, Any], name: str) -> _Block:
+    """Return a parameter that is a mapping, as `kind_fault` has checked; empty if it is not set."""
+    return params.get(name) or {}
+
+
 def _item_fault(what: str, items: object) -> str | None:
     if isinstance(items, list | tuple):
         for number, item in enumerate(cast("Sequence[object]", items), 1):
@@ -171,20 +177,18 @@ def _faults(
 ) -> Iterator[str]:
     if (fault := kind_fault(params)) is not None:
         yield fault
+        return  # all that follows relies on the kinds
     yield from _length_faults(params["model"], params["max_tokens"], betas, batch)
     yield from _sampling_faults(params)
     yield from _message_faults(params["messages"], api_version)
-    if isinstance(thinking := params.get("thinking"), Mapping):
-        yield from _thinking_faults(
-            str(params["model"]), cast("_Block", thinking), params["max_tokens"], betas
-        )
-    config = params.get("output_config")
-    if isinstance(config, Mapping) and "format" in config:
-        yield from _format_faults(cast("_Block", config)["format"], params["messages"])
+    if (thinking := params.get("thinking")) is not None:
+        yield from _thinking_faults(params["model"], thinking, params["max_tokens"], betas)
+    if (output := _block(params, "output_config").get("format")) is not None:
+        yield from _format_faults(output, params["messages"])
     if params.get("tools") or params.get("tool_choice") is not None:
         yield from _tool_faults(params)
     if (asked := _asks_for_a_schema(params)) is not None:
-        model = str(params["model"])
+        model: str = params["model"]
         if not has_capability(model, "structured_outputs", capabilities):
             yield (
                 f"{model} has no structured outputs, which {asked} needs; name a model that has "
@@ -317,8 +321,6 @@ def _source_faults(block: _Block) -> Iterator[str]:
 
 
 def _format_faults(given: object, messages: object) -> Iterator[str]:
-    if given is None:
-        return
     wanted = cast("_Block", given) if isinstance(given, Mapping) else dict[str, Any]()
     if wanted.get("type") != "json_schema":
         yield "`output_config.format` is {type: json_schema, schema: …}"
@@ -335,8 +337,7 @@ def _format_faults(given: object, messages: object) -> Iterator[str]:
 
 def _asks_for_a_schema(params: Mapping[str, Any]) -> str | None:
     """Return the part of the params that needs structured outputs, or `None`."""
-    config: object = params.get("output_config")
-    if isinstance(config, Mapping) and cast("_Block", config).get("format") is not None:
+    if _block(params, "output_config").get("format") is not None:
         return "`output_config.format` (an actor's `response_format` or `output_format`)"
     for number, tool in enumerate(mappings(params.get("tools")), 1):
         if tool.get("strict") is True:
@@ -365,15 +366,12 @@ def _tool_faults(params: Mapping[str, Any]) -> Iterator[str]:
             or cast("_Block", schema).get("type", "object") != "object"
         ):
             yield f"tool {number}: its `input_schema` must be a JSON schema of `type: object`"
-    choice = params.get("tool_choice")
-    if not isinstance(choice, Mapping):
-        return
-    kind = cast("_Block", choice).get("type")
+    kind = _block(params, "tool_choice").get("type")
     if kind not in ("any", "tool"):
         return
     if not params.get("tools") and not params.get("mcp_servers"):
         yield f"`tool_choice: {kind}` needs `tools`; there are none"
-    model = str(params["model"])
+    model: str = params["model"]
     if not takes_forced_tools(model):
         yield (
             f"{model} does not accept a forced `tool_choice` ({kind}); use `auto`, or request a "
@@ -459,7 +457,6 @@ def plain_text(value: object) -> str:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=plain_text)
-_common_headers: dict[tuple[str, tuple[str, ...], str | None], LaneHeaders] = {}
 
 
 def _check_words(what: str, values: Iterable[str]) -> None:
@@ -471,24 +468,17 @@ def _check_words(what: str, values: Iterable[str]) -> None:
             )
 
 
-def _headers(api_version: str, betas: Iterable[str], user_profile: str | None) -> LaneHeaders:
-    key = (api_version, tuple(betas), user_profile)
-    headers = _common_headers.get(key)
-    if headers is None:
-        # Equal headers share one object, because a run of a million requests has few lanes.
-        _check_words("the API version", (api_version,))
-        _check_words("a beta", key[1])
-        if (length := len(",".join(key[1]))) > LONGEST_BETAS:
-            raise InvalidRequestError(
-                f"the betas have {length:,} characters together; at most {LONGEST_BETAS:,} are "
-                "possible"
-            )
-        _check_words("the user profile", () if user_profile is None else (user_profile,))
-        if len(_common_headers) > 1000:
-            _common_headers.clear()
-        headers = LaneHeaders(api_version, tuple(sorted(set(key[1]))), user_profile)
-        _common_headers[key] = headers
-    return headers
+@lru_cache(maxsize=1000)
+def _headers(api_version: str, betas: tuple[str, ...], user_profile: str | None) -> LaneHeaders:
+    # Equal headers share one object, because a run of a million requests has few lanes.
+    _check_words("the API version", (api_version,))
+    _check_words("a beta", betas)
+    if (length := len(",".join(betas))) > LONGEST_BETAS:
+        raise InvalidRequestError(
+            f"the betas have {length:,} characters together; at most {LONGEST_BETAS:,} are possible"
+        )
+    _check_words("the user profile", () if user_profile is None else (user_profile,))
+    return LaneHeaders(api_version, tuple(sorted(set(betas))), user_profile)
 
 
 def encode_params(
@@ -507,7 +497,7 @@ def encode_params(
     model does not accept is dropped with a warning, while a set parameter raises an error.
     ``betas`` in the params (as in the SDK's beta client) move to the headers. ``batch=False`` skips
     the rules that hold only in batches. ``capabilities`` are the caller's data on the model, which
-    take precedence over the table in `wire.models`. Raises `InvalidRequestError`.
+    take precedence over the table in `wire.limits`. Raises `InvalidRequestError`.
     """
     merged: dict[str, Any] = {**defaults, **params} if defaults else dict(params)
     model = merged.get("model")
@@ -525,6 +515,10 @@ def encode_params(
         raise InvalidRequestError("`messages` is missing or empty; give a prompt or messages")
     if batch:
         check_batch_rules(merged)
+    elif merged.get("stream"):
+        raise InvalidRequestError(
+            "`stream: true` is not supported, because an actor returns whole answers; remove it"
+        )
     version = api_version or API_VERSION
     for name in SAMPLING_PARAMETERS:
         if name not in merged:
@@ -566,7 +560,7 @@ def encode_params(
         raise InvalidRequestError(f"the params cannot be used: {error}") from None
     if batch and len(encoded) + _ALONE > MAX_BODY_BYTES:
         raise _too_large(encoded)
-    return EncodedRequest(encoded, _headers(version, all_betas, user_profile))
+    return EncodedRequest(encoded, _headers(version, tuple(all_betas), user_profile))
 
 
 def not_finite(value: object) -> str | None:

@@ -73,66 +73,34 @@ def _row(
 
 _FINAL, _RETRY, _ACCOUNT = Disposition.FINAL, Disposition.RETRY, Disposition.ACCOUNT
 
+_INVALID, _RATE = "invalid_request_error", "rate_limit_error"
+
 MEANINGS: tuple[Meaning, ...] = (
     # Messages and codes whose meaning differs from their type. They precede the types.
     _row(
-        "invalid_request_error",
+        _INVALID,
         _ACCOUNT,
         _LIMITS_PAGE,
         words=r"^You have reached your specified (workspace )?API usage limits",
         halt="spend_limit",
     ),
     _row(
-        "invalid_request_error",
-        _ACCOUNT,
-        _ERRORS_PAGE,
-        words=r"^Your credit balance is too low",
-        halt="billing",
+        _INVALID, _ACCOUNT, _ERRORS_PAGE, words=r"^Your credit balance is too low", halt="billing"
     ),
     _row(
-        "invalid_request_error",
+        _INVALID,
         _RETRY,
         "recorded from the API for documents given by URL; not documented",
         words=r"^The request timed out while trying to download the file",
     ),
-    _row(
-        "rate_limit_error",
-        _ACCOUNT,
-        _LIMITS_PAGE,
-        code="enforced_spend_limit_reached",
-        halt="spend_limit",
-    ),
-    _row(
-        "rate_limit_error",
-        _ACCOUNT,
-        _LIMITS_PAGE,
-        code="contract_spend_limit_reached",
-        halt="spend_limit",
-    ),
+    _row(_RATE, _ACCOUNT, _LIMITS_PAGE, code="enforced_spend_limit_reached", halt="spend_limit"),
+    _row(_RATE, _ACCOUNT, _LIMITS_PAGE, code="contract_spend_limit_reached", halt="spend_limit"),
     # The organization, its workspace or its key cannot send; no request is at fault.
-    _row("invalid_request_error", _ACCOUNT, _SDK, code="organization_on_hold", halt="permission"),
-    _row("invalid_request_error", _ACCOUNT, _SDK, code="cmek_key_disabled", halt="permission"),
-    _row(
-        "invalid_request_error",
-        _ACCOUNT,
-        _SDK,
-        code="cmek_key_network_blocked",
-        halt="permission",
-    ),
-    _row(
-        "invalid_request_error",
-        _ACCOUNT,
-        _SDK,
-        code="workspace_human_review_disabled",
-        halt="permission",
-    ),
-    _row(
-        "invalid_request_error",
-        _ACCOUNT,
-        _SDK,
-        code="claude_code_key_creator_not_member",
-        halt="credentials",
-    ),
+    _row(_INVALID, _ACCOUNT, _SDK, code="organization_on_hold", halt="permission"),
+    _row(_INVALID, _ACCOUNT, _SDK, code="cmek_key_disabled", halt="permission"),
+    _row(_INVALID, _ACCOUNT, _SDK, code="cmek_key_network_blocked", halt="permission"),
+    _row(_INVALID, _ACCOUNT, _SDK, code="workspace_human_review_disabled", halt="permission"),
+    _row(_INVALID, _ACCOUNT, _SDK, code="claude_code_key_creator_not_member", halt="credentials"),
     # One customer cannot be billed: the user profile that the request names.
     _row("billing_error", _FINAL, _SDK, code="linked_organization_spend_limit_reached"),
     _row("billing_error", _FINAL, _SDK, code="linked_organization_billing_unavailable"),
@@ -142,17 +110,13 @@ MEANINGS: tuple[Meaning, ...] = (
     _row("overloaded_error", _RETRY, _ERRORS_PAGE),
     _row("api_error", _RETRY, _ERRORS_PAGE),
     _row("timeout_error", _RETRY, _ERRORS_PAGE),
-    _row("rate_limit_error", _RETRY, _ERRORS_PAGE),
+    _row(_RATE, _RETRY, _ERRORS_PAGE),
     _row("authentication_error", _ACCOUNT, _ERRORS_PAGE, halt="credentials"),
     _row("billing_error", _ACCOUNT, _ERRORS_PAGE, halt="billing"),
     # In a result line it is about that request's model or feature; in an answer, the account.
     _row("permission_error", _FINAL, _ERRORS_PAGE, halt="permission"),
-    _row("invalid_request_error", _FINAL, _ERRORS_PAGE),
-    _row(
-        "not_found_error",
-        _FINAL,
-        f"{_ERRORS_PAGE}; recorded from the API for unknown models",
-    ),
+    _row(_INVALID, _FINAL, _ERRORS_PAGE),
+    _row("not_found_error", _FINAL, f"{_ERRORS_PAGE}; recorded from the API for unknown models"),
     _row("request_too_large", _FINAL, _ERRORS_PAGE),
     _row("conflict_error", _FINAL, _ERRORS_PAGE),
 )
@@ -293,6 +257,11 @@ class ApiFault(msgspec.Struct, frozen=True, kw_only=True):
     def is_redirect(self) -> bool:
         """Whether the call must go elsewhere. Others must too, and no redirect is followed."""
         return 300 <= self.status < 400 and self.is_not_billed
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it is a 429 or 529 that may pass by waiting."""
+        return self.status in (429, 529) and self.account_reason is None
 
     @property
     def passes(self) -> bool:

@@ -96,19 +96,16 @@ class Redaction:
         return _userinfo.sub(f"{MASK}@", words) if "@" in words else words
 
     def reason(self, error: Exception) -> str:
-        """Return why a call failed: the type and message of an error of the HTTP client.
+        """Return the type and message of the error with which a call failed.
 
-        `Disconnected` reports only that the connection failed; the reason is its cause. A proxy is
-        named, because the fault may be its own.
+        A proxy is named, because the fault may be its own.
         """
         import httpx2  # late, because reading an actor needs the error table and no HTTP client
 
-        own = isinstance(error, httpx2.HTTPError | httpx2.StreamError)
-        cause = error if own else error.__cause__ or error
         # The error for an invalid header quotes the header, which may be the key.
-        text = "" if isinstance(cause, httpx2.LocalProtocolError) else str(cause)
-        words = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
-        if self.proxy is not None and isinstance(cause, httpx2.TransportError):
+        text = "" if isinstance(error, httpx2.LocalProtocolError) else str(error)
+        words = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        if self.proxy is not None and isinstance(error, httpx2.TransportError):
             words = f"{words} (through the proxy {self.proxy})"
         return self.text(words)
 

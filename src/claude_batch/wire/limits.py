@@ -60,6 +60,11 @@ def has_capability(
     return _WITHOUT_STRUCTURED_OUTPUTS.isdisjoint(names)
 
 
+def _of_beginning(model: str, table: Mapping[str, int], otherwise: int) -> int:
+    found = (value for beginning, value in table.items() if model.startswith(beginning))
+    return next(found, otherwise)
+
+
 # Limits -------------------------------------------------------------------------------------------
 
 MAX_REQUESTS = 100_000
@@ -213,10 +218,7 @@ def least_cached_tokens(model: str) -> int:
 
     1024 for a model that is not in the table; a mark on a prefix that is too short has no effect.
     """
-    for beginning, least in _LEAST_CACHED.items():
-        if model.startswith(beginning):
-            return least
-    return 1024
+    return _of_beginning(model, _LEAST_CACHED, 1024)
 
 
 _TAKE_NO_FORCED_TOOLS = (
@@ -228,10 +230,7 @@ _TAKE_NO_FORCED_TOOLS = (
 
 def max_output_tokens(model: str) -> int:
     """Return the highest ``max_tokens`` without a beta."""
-    for beginning, most in _SHORTER_OUTPUT.items():
-        if model.startswith(beginning):
-            return most
-    return MAX_OUTPUT_TOKENS
+    return _of_beginning(model, _SHORTER_OUTPUT, MAX_OUTPUT_TOKENS)
 
 
 def takes_long_output(model: str) -> bool:

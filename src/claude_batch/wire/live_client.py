@@ -25,7 +25,7 @@ from claude_batch.wire.connection import (
     CONNECT_SECONDS,
     Connection,
     CredentialFault,
-    Disconnected,
+    Unreachable,
 )
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import ApiFault, SendVerdict, fault_of_response
@@ -119,26 +119,19 @@ class LiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return self.message is not None or self.malformed is not None
 
     @property
-    def is_definite_no(self) -> bool:
-        """Whether nothing was processed, so that a retry cannot be billed twice."""
+    def may_be_billed(self) -> bool:
+        """Whether no answer came, although one may have been made and billed.
+
+        If not, nothing was processed, and a retry cannot be billed twice.
+        """
         if self.is_answered:
             return False
-        return self.never_left if self.fault is None else self.fault.is_not_billed
-
-    @property
-    def may_be_billed(self) -> bool:
-        """Whether no answer came, although one may have been made and billed."""
-        return not self.is_answered and not self.is_definite_no
+        return not (self.never_left if self.fault is None else self.fault.is_not_billed)
 
     @property
     def is_unreadable(self) -> bool:
         """Whether it is a success that is no Message, such as a page of a proxy."""
         return self.status is not None and self.fault is None and not self.is_answered
-
-    @property
-    def is_refusal(self) -> bool:
-        """Whether it is a 429 or 529 that may pass by waiting."""
-        return _is_refusal(self.fault)
 
     @property
     def request_fault(self) -> RequestFault | None:
@@ -156,15 +149,6 @@ class LiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
             fault.status,
             "retry" if passing else "final",
         )
-
-    @property
-    def is_redirect(self) -> bool:
-        """Whether the call must go elsewhere."""
-        return self.fault is not None and self.fault.is_redirect
-
-
-def _is_refusal(fault: ApiFault | None) -> bool:
-    return fault is not None and fault.status in (429, 529) and fault.account_reason is None
 
 
 class LiveClient:
@@ -320,13 +304,12 @@ class LiveClient:
                     headers={**headers.as_headers(), "content-length": str(len(params))},
                     timeout=httpx2.Timeout(timeout, connect=CONNECT_SECONDS),
                 )
-        except Disconnected as error:
+        except Unreachable as error:
             if withheld:
                 self.unused(turn, model)
                 return LiveAnswer(reason="the call was not sent in time", never_left=True)
             pace.failed()
-            reason = self._redaction.reason(error)
-            return LiveAnswer(reason=reason, never_left=error.never_connected)
+            return LiveAnswer(reason=error.reason, never_left=error.never_connected)
         except CredentialFault as error:
             self.unused(turn, model)
             return LiveAnswer(reason=str(error), never_left=True, no_credential=True)
@@ -379,7 +362,7 @@ class LiveClient:
             response.status_code, response.headers, response.content, self._redaction
         )
         now, left = time.monotonic(), 0.0
-        if _is_refusal(fault):
+        if fault.is_refusal:
             begun = pace.refused(now, turn, response.headers, fault.retry_after)
             if begun and self.strategy is not None:
                 pause = await self.strategy.ask(begun, fault.retry_after)

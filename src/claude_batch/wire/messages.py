@@ -147,17 +147,29 @@ class _ServerToolUse(msgspec.Struct, gc=False):
     web_search_requests: _Number = None
 
 
-class _Iteration(msgspec.Struct, gc=False):
-    type: str = ""
-    model: str | None = None
+class _Counts(msgspec.Struct, gc=False):
     input_tokens: _Number = None
     output_tokens: _Number = None
     cache_creation_input_tokens: _Number = None
     cache_read_input_tokens: _Number = None
     cache_creation: _CacheCreation | None = None
 
+    def written(self) -> tuple[int, int]:
+        """Return the tokens written to the prompt cache for five minutes, and for an hour."""
+        hour = five = 0
+        if (lifetimes := self.cache_creation) is not None:
+            hour = _tokens(lifetimes.ephemeral_1h_input_tokens)
+            five = _tokens(lifetimes.ephemeral_5m_input_tokens)
+        # Five minutes is the API's default lifetime if the answer does not name it.
+        return max(five, _tokens(self.cache_creation_input_tokens) - hour), hour
+
+
+class _Iteration(_Counts, gc=False):
+    type: str = ""
+    model: str | None = None
+
     def public(self, inference_geo: str | None) -> Usage:
-        five, hour = _written(self.cache_creation_input_tokens, self.cache_creation)
+        five, hour = self.written()
         return Usage(
             input_tokens=_tokens(self.input_tokens),
             output_tokens=_tokens(self.output_tokens),
@@ -169,12 +181,7 @@ class _Iteration(msgspec.Struct, gc=False):
         )
 
 
-class _Usage(msgspec.Struct, gc=False):
-    input_tokens: _Number = None
-    output_tokens: _Number = None
-    cache_creation_input_tokens: _Number = None
-    cache_read_input_tokens: _Number = None
-    cache_creation: _CacheCreation | None = None
+class _Usage(_Counts, gc=False):
     server_tool_use: _ServerToolUse | None = None
     service_tier: str | None = None
     inference_geo: str | None = None
@@ -203,7 +210,7 @@ class _Usage(msgspec.Struct, gc=False):
                 inference_geo=self.inference_geo,
                 speed=self.speed,
             )
-        five, hour = _written(self.cache_creation_input_tokens, self.cache_creation)
+        five, hour = self.written()
         read, asked, answered = (
             _tokens(self.cache_read_input_tokens),
             _tokens(self.input_tokens),
@@ -246,16 +253,6 @@ class _Usage(msgspec.Struct, gc=False):
             advisors=advisors,
             compactions=compactions,
         )
-
-
-def _written(total: _Number, lifetimes: _CacheCreation | None) -> tuple[int, int]:
-    """Return the tokens written to the prompt cache for five minutes, and for an hour."""
-    hour = five = 0
-    if lifetimes is not None:
-        hour = _tokens(lifetimes.ephemeral_1h_input_tokens)
-        five = _tokens(lifetimes.ephemeral_5m_input_tokens)
-    # Five minutes is the API's default lifetime if the answer does not name it.
-    return max(five, _tokens(total) - hour), hour
 
 
 class _Message(msgspec.Struct, gc=False):

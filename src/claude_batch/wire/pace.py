@@ -39,6 +39,12 @@ BYTES_PER_TOKEN = 4
 _RECENT = 0.2
 """Weight of the last answer in the mean length of answers."""
 
+
+def _moved(mean: float | None, value: float) -> float:
+    """Return the mean of recent values with one more of them."""
+    return float(value) if mean is None else mean + _RECENT * (value - mean)
+
+
 _HEADER = "anthropic-ratelimit-"
 
 
@@ -148,12 +154,7 @@ class Pace(msgspec.Struct, eq=False, weakref=True):
         """Record a call that ended with an answer of the API, and the tokens that it counted."""
         with self._lock:
             if output_tokens is not None:
-                mean = self._output_mean
-                self._output_mean = (
-                    float(output_tokens)
-                    if mean is None
-                    else mean + _RECENT * (output_tokens - mean)
-                )
+                self._output_mean = _moved(self._output_mean, output_tokens)
             given = turn.cost.input_tokens if input_tokens is None else float(input_tokens)
             output = turn.cost.output_tokens if output_tokens is None else float(output_tokens)
             self._correct(turn.cost, Cost(1.0, given, output, given + output))
@@ -367,10 +368,7 @@ class CallLog:
     def correct(self, counted: Counted, input_tokens: int, output_tokens: int) -> None:
         """Count the tokens of an answered call in place of the estimate."""
         with self._lock:
-            mean = self._output_mean
-            self._output_mean = (
-                float(output_tokens) if mean is None else mean + _RECENT * (output_tokens - mean)
-            )
+            self._output_mean = _moved(self._output_mean, output_tokens)
             counted.among.tokens += input_tokens + output_tokens - counted.tokens
 
     def give_back(self, counted: Counted) -> None:

@@ -14,7 +14,7 @@ descriptions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
@@ -72,7 +72,7 @@ class _Survey:
     def __init__(self, root: object, patterns: bool) -> None:
         self._root = root
         self._patterns = patterns
-        self._open = {"#"}
+        self._open: set[str] = set()
         self._known: dict[str, int] = {}
 
     def visit(self, node: object, path: str, level: int) -> int:
@@ -122,20 +122,23 @@ class _Survey:
         return 0
 
     def _reference(self, word: str, value: object, path: str, level: int) -> int:
-        if not isinstance(value, str) or not value.startswith("#"):
-            raise _Unsafe(path, f"`{word}: {value}` points outside; only `#/$defs/…` is supported")
-        if value in self._open:
-            raise _Unsafe(
-                path, f"`{word}: {value}` is recursive, which is not supported; name the levels"
-            )
-        if value not in self._known:
-            self._open.add(value)
-            target = _target(self._root, value)
-            if target is None:
-                raise _Unsafe(path, f"`{word}: {value}` points to nothing")
-            self._known[value] = self.visit(target, path, level + 1)
-            self._open.discard(value)
-        return self._known[value]
+        name = str(value)
+        if name not in self._known:
+            if (fault := _reference_fault(word, value, self._open, self._root)) is not None:
+                raise _Unsafe(path, fault)
+            self._open.add(name)
+            self._known[name] = self.visit(_target(self._root, name), path, level + 1)
+            self._open.discard(name)
+        return self._known[name]
+
+
+def _reference_fault(word: str, value: object, above: Collection[str], root: object) -> str | None:
+    """Return why a reference, below those that lead to it, cannot be followed, or `None`."""
+    if not isinstance(value, str) or not value.startswith("#"):
+        return f"`{word}: {value}` points outside; only `#/$defs/…` is supported"
+    if value == "#" or value in above:
+        return f"`{word}: {value}` is recursive, which is not supported; name the levels"
+    return f"`{word}: {value}` points to nothing" if _target(root, value) is None else None
 
 
 def _target(root: object, reference: str) -> object:
@@ -329,20 +332,14 @@ def _faults(
 def _reference_faults(
     reference: object, path: str, root: _Root, above: tuple[str, ...], rewritten: bool
 ) -> _Faults:
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        yield path, f"`$ref: {reference}` points outside; only `#/$defs/…` is supported"
+    if (fault := _reference_fault("$ref", reference, above, root.schema)) is not None:
+        yield path, fault
         return
-    if reference in above or reference == "#":
-        yield path, f"`$ref: {reference}` is recursive, which is not supported; name the levels"
-        return
-    if reference in root.right:
+    name = str(reference)
+    if name in root.right:
         return  # many fields may share it
-    found = _target(root.schema, reference)
-    if found is None:
-        yield path, f"`$ref: {reference}` points to nothing"
-        return
-    yield from _faults(found, path, root, (*above, reference), rewritten)
-    root.right.add(reference)  # callers stop at the first fault, so here there was none
+    yield from _faults(_target(root.schema, name), path, root, (*above, name), rewritten)
+    root.right.add(name)  # callers stop at the first fault, so here there was none
 
 
 def _required_faults(node: Mapping[str, Any]) -> Iterator[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -51,10 +51,6 @@ class Patience:
         return time.monotonic() > min(begun + seconds, self._end)
 
 
-Writing = Callable[[], AbstractContextManager[Connection]]
-"""Begins a write transaction without the check of the schema version."""
-
-
 class LeaderLock(Protocol):
     """The right to drive one workspace; it passes on when its holder dies."""
 
@@ -88,7 +84,7 @@ class Watch(Protocol):
     def changed(self) -> bool:
         """Return True if another process has committed since the last call.
 
-        It may also return True without a commit. Raises the driver's own errors.
+        It may also return True without a commit. Raises `LedgerError`.
         """
         ...
 
@@ -174,6 +170,10 @@ class Worker:
     """Ids of the workspaces in which it sends and collects."""
 
 
+written_ledgers: set[str] = set()
+"""Addresses of the ledgers that this process has written to."""
+
+
 class Backend(ABC):
     """One open database, shared by threads."""
 
@@ -193,6 +193,40 @@ class Backend(ABC):
     """The fetches of batches' results."""
     patience: Patience
     """Ends the waits of its connections."""
+    _is_sound: bool = False
+    """Whether `find_damage` found nothing."""
+
+    # Transactions -----------------------------------------------------------------------------
+
+    @contextmanager
+    def reading(self) -> Generator[Connection]:
+        """Begin a read transaction with one consistent snapshot. Raises `LedgerError`."""
+        with self.translating("read"), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Generator[Connection]:
+        """Begin a write transaction, without the checks of `Ledger.write`. Raises `LedgerError`."""
+        with self.translating("written"), self.engine.connect() as plain:
+            if not self._is_sound:
+                # Checked before the first write but not before a read, so that the readable part of
+                # a damaged ledger stays readable.
+                problem = self.find_damage(plain)
+                if problem is not None:
+                    raise self.error("written", problem)
+                self._is_sound = True
+            connection = self.writer(plain)
+            with connection.begin():
+                yield connection
+            written_ledgers.add(self.address)
+
+    @contextmanager
+    def translating(self, what: str) -> Generator[None]:
+        """Raise `LedgerError` for the driver's exceptions: the ledger cannot be ``used`` or so."""
+        try:
+            yield
+        except self.faults as error:
+            raise self.error(what, error) from error
 
     @abstractmethod
     def writer(self, connection: Connection) -> Connection:
@@ -223,15 +257,14 @@ class Backend(ABC):
         """Return the damage of a ledger in the database's words; None if nothing was found."""
 
     @abstractmethod
-    def error(self, what: str, cause: BaseException | str, *, written: bool) -> LedgerError:
+    def error(self, what: str, cause: BaseException | str) -> LedgerError:
         """Return the error for a ledger that cannot be ``used``, ``read``, ``written`` or the like.
 
-        ``cause`` is the driver's exception, or damage in words. ``written``: whether this process
-        has written to the ledger before.
+        ``cause`` is the driver's exception, or damage in words.
         """
 
     @abstractmethod
-    def migrate(self, writing: Writing, version: int) -> None:
+    def migrate(self, version: int) -> None:
         """Migrate an older schema, or raise `LedgerError` and leave it unchanged."""
 
     @abstractmethod

@@ -45,7 +45,6 @@ from claude_batch.ledger.backends.backend import (
     Size,
     Weakness,
     Worker,
-    Writing,
 )
 from claude_batch.ledger.backends.leases import (
     LeaderLease,
@@ -159,13 +158,13 @@ class PostgresBackend(Backend):
     def find_damage(self, connection: Connection) -> str | None:
         return None  # The server checks its own pages.
 
-    def error(self, what: str, cause: BaseException | str, *, written: bool) -> LedgerError:
+    def error(self, what: str, cause: BaseException | str) -> LedgerError:
         return self._connections.error(what, cause)
 
-    def migrate(self, writing: Writing, version: int) -> None:
+    def migrate(self, version: int) -> None:
         from claude_batch.ledger.migrations import migrate_schema
 
-        migrate_schema(self.location, self.engine, self.every_leader_lock, writing, version)
+        migrate_schema(self, version)
 
     def watch(self) -> CommitNotices:
         return CommitNotices(self._connections)

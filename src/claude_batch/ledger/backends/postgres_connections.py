@@ -388,15 +388,16 @@ class CommitNotices:
         return driver
 
     def changed(self) -> bool:
-        """Return True if a process may have committed since the last call."""
+        """Return True if a process may have committed since the last call. Raises `LedgerError`."""
         now = time.monotonic()
         try:
-            connection = self._connection or self._connect()
-            notices = list(connection.notifies(timeout=0))
-            if now - self._asked > _PROOFS_APART:
-                connection.execute(f"NOTIFY {self._own_channel}")
-                self._asked = now
-        except self._connections.faults:
+            with self._connections.translating("read"):
+                connection = self._connection or self._connect()
+                notices = list(connection.notifies(timeout=0))
+                if now - self._asked > _PROOFS_APART:
+                    connection.execute(f"NOTIFY {self._own_channel}")
+                    self._asked = now
+        except LedgerError:
             self.close()  # the next call connects again
             raise
         if any(notice.channel == self._own_channel for notice in notices):

@@ -26,7 +26,7 @@ from claude_batch.ledger.backends.backend import (
     Patience,
     Query,
     Size,
-    Writing,
+    written_ledgers,
 )
 from claude_batch.ledger.schema import metadata
 
@@ -204,15 +204,16 @@ class SqliteBackend(Backend):
     def find_damage(self, connection: Connection) -> str | None:
         return None if self.is_new else sqlite_file.find_damage(connection)
 
-    def error(self, what: str, cause: BaseException | str, *, written: bool) -> LedgerError:
+    def error(self, what: str, cause: BaseException | str) -> LedgerError:
+        is_written = self.address in written_ledgers
         if isinstance(cause, str):
-            return sqlite_file.damaged_error(self.location, cause, written=written)
-        return sqlite_file.ledger_error(self.location, what, cause, written=written)
+            return sqlite_file.damaged_error(self.location, cause, written=is_written)
+        return sqlite_file.ledger_error(self.location, what, cause, written=is_written)
 
-    def migrate(self, writing: Writing, version: int) -> None:
+    def migrate(self, version: int) -> None:
         from claude_batch.ledger.migrations import migrate_file
 
-        migrate_file(self._resolved, self.engine, self.every_leader_lock, writing, version)
+        migrate_file(self, self._resolved, version)
 
     def watch(self) -> DataVersion:
         return DataVersion(self)
@@ -382,20 +383,22 @@ class DataVersion:
     """
 
     def __init__(self, backend: SqliteBackend) -> None:
-        self._connection = backend.engine.raw_connection()
+        self._backend = backend
+        with backend.translating("read"):
+            self._connection = backend.engine.raw_connection()
         self._last = self._version()
 
     def _version(self) -> int:
-        cursor = self._connection.cursor()
-        try:
+        with self._backend.translating("read"), closing(self._connection.cursor()) as cursor:
             cursor.execute("PRAGMA data_version")
             row: Any = cursor.fetchone()
             return int(row[0])
-        finally:
-            cursor.close()
 
     def changed(self) -> bool:
-        """Return True if another connection has committed since the last call."""
+        """Return True if another connection has committed since the last call.
+
+        Raises `LedgerError`.
+        """
         version = self._version()
         changed, self._last = version != self._last, version
         return changed
