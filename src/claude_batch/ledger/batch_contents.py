@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     and_,
     bindparam,
@@ -34,6 +35,7 @@ from claude_batch.ledger.schema import (
     primers,
     requests,
     runs,
+    workspaces,
 )
 from claude_batch.ledger.store import Record, plain_rows
 
@@ -422,6 +424,28 @@ def part_off(tx: Connection, batch_id: int, seqs: Sequence[int], now: float) -> 
     return part
 
 
+def may_be_live() -> ColumnElement[bool]:
+    """Return the condition for a run whose requests are, or may soon be, sent live."""
+    near = and_(runs.c.deadline.is_not(None), runs.c.fallback == "live")
+    return or_(runs.c.mode != "batch", runs.c.live.is_not(None), near)
+
+
+def may_be_forgotten() -> ColumnElement[bool]:
+    """Return the condition for requests that may have been sent live before a ledger was restored.
+
+    A ledger that is recovered has none. The API keeps no list of live calls, so recovery ends such
+    requests as lost. They must not end as canceled, which means that nothing was sent, so that a
+    retry would send them.
+    """
+    behind = (
+        select(lanes.c.id)
+        .join(workspaces, workspaces.c.id == lanes.c.workspace_id)
+        .where(workspaces.c.behind.is_not(None))
+    )
+    goes_live = exists().where(runs.c.id == requests.c.run_id, may_be_live())
+    return and_(requests.c.lane_id.in_(behind), goes_live)
+
+
 def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
     """Remove requests that must not be sent from an unsent batch; return False if none is left.
 
@@ -432,7 +456,7 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
     cancelled = select(runs.c.id).where(runs.c.cancelled.is_not(None))
     waits = and_(mine, requests.c.state == RequestState.PACKED)
     by_user = requests.c.cancelled | requests.c.run_id.in_(cancelled)
-    gone = transitions.cancel(tx, and_(waits, by_user))
+    gone = transitions.cancel(tx, and_(waits, by_user, ~may_be_forgotten()))
     late = select(runs.c.id).where(
         runs.c.past_margin.is_not(None),
         runs.c.id.in_(select(batch_runs.c.run_id).where(batch_runs.c.batch_id == batch_id)),

@@ -31,8 +31,7 @@ from sqlalchemy import (
 from claude_batch.core.outcome import Next
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
-from claude_batch.ledger.batch_contents import recount
-from claude_batch.ledger.cancellations import may_be_live
+from claude_batch.ledger.batch_contents import may_be_live, recount
 from claude_batch.ledger.charges import DAY, any_budget
 from claude_batch.ledger.cost_sums import BEGINNING
 from claude_batch.ledger.held_requests import is_held
