@@ -234,28 +234,28 @@ def answer_times(tx: Connection, run_id: str) -> tuple[float | None, float | Non
     return row[0], row[1]
 
 
-def _unpriced(*of: Any) -> Any:
-    after = (results.c.request_seq > bindparam("seq")) | (
-        (results.c.request_seq == bindparam("seq")) & (results.c.sending > bindparam("sending"))
+_UNPRICED = (
+    select(
+        results.c.request_seq,
+        results.c.sending,
+        results.c.raw,
+        batches.c.ended,
+        (batches.c.state != literal_column("'live'")).label("of_batch"),
     )
-    return (
-        select(
-            results.c.request_seq,
-            results.c.sending,
-            results.c.raw,
-            batches.c.ended,
-            (batches.c.state != literal_column("'live'")).label("of_batch"),
-        )
-        .join(batches, batches.c.id == results.c.batch_id)
-        .join(requests, requests.c.seq == results.c.request_seq)
-        .where(_SUCCEEDED, results.c.cost.is_(None), after, *of)
-        .order_by(results.c.request_seq, results.c.sending)
-        .limit(PAGE)
+    .join(batches, batches.c.id == results.c.batch_id)
+    .join(requests, requests.c.seq == results.c.request_seq)
+    .where(
+        _SUCCEEDED,
+        results.c.cost.is_(None),
+        (results.c.request_seq > bindparam("seq"))
+        | (
+            (results.c.request_seq == bindparam("seq")) & (results.c.sending > bindparam("sending"))
+        ),
     )
-
-
-_UNPRICED = _unpriced()
-_UNPRICED_OF_RUN = _unpriced(requests.c.run_id == bindparam("run"))
+    .order_by(results.c.request_seq, results.c.sending)
+    .limit(PAGE)
+)
+_UNPRICED_OF_RUN = _UNPRICED.where(requests.c.run_id == bindparam("run"))
 
 
 def unpriced_answers(ledger: Ledger, run_id: str | None = None) -> Iterator[list[Record]]:
