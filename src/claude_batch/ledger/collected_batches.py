@@ -362,19 +362,15 @@ def finish_collections(
         posts = {rows[batch_id].posts for batch_id in members}
         one = requests.c.sendings + next(iter(posts))
         sent = transitions.sent_with(requests.c.batch_id) if len(posts) > 1 else one
-        how: Any = {"sendings": sent, "due": now, "stamp": stamp}
-        answered: Any = {"contradicted": contradicted, **how}
-        missed: Any = {"answer": None, "may_be_paid": may_be_billed, **how}
-        if len(members) == 1:
-            [batch_id] = members
-            with joining_many(tx):
-                steps[batch_id] += transitions.conclude(tx, _with_result(members), **answered)
-            steps[batch_id] += transitions.conclude(tx, _waiting(members), **missed)
-            continue
-        for moved in (
-            transitions.conclude_batches(tx, _with_result(members), **answered),
-            transitions.conclude_batches(tx, _waiting(members), **missed),
-        ):
+        how: Any = {"contradicted": contradicted, "may_be_paid": may_be_billed}
+        how |= {"sendings": sent, "due": now, "stamp": stamp}
+        # The requests that wait after the first of these have no result.
+        for which, answer in ((_with_result(members), results), (_waiting(members), None)):
+            if len(members) > 1:
+                moved = transitions.conclude_batches(tx, which, answer=answer, **how)
+            else:
+                with joining_many(tx):
+                    moved = {members[0]: transitions.conclude(tx, which, answer=answer, **how)}
             for batch_id, counted in moved.items():
                 steps[batch_id] += counted
     tx.execute(
