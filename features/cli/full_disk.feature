@@ -12,7 +12,7 @@ Feature: A full disk stops the work cleanly and loses nothing
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
     And the command line has written 5 answers in order to "out.jsonl"
-    And the API has processed each request once
+    And the API has processed 5 requests, none twice
 
     Examples:
       | where                                | point                         | code | words                           |
@@ -37,7 +37,7 @@ Feature: A full disk stops the work cleanly and loses nothing
     Then a command's process has ended with 0, without a traceback
     And a command's process has said: cannot be stored yet
     And the command line has written 5 answers in order to "out.jsonl"
-    And the API has processed each request once
+    And the API has processed 5 requests, none twice
 
   Scenario: An upload under way outlives the loop that met the full disk
     Given a command's API
@@ -48,7 +48,7 @@ Feature: A full disk stops the work cleanly and loses nothing
     And a command's process has said: cannot be stored yet
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
-    And the API has processed each request once
+    And the API has processed 5 requests, none twice
 
   Scenario: A gateway that meets a full disk ends, so that it can be started again
     Given a command's API
@@ -68,7 +68,7 @@ Feature: A full disk stops the work cleanly and loses nothing
       | claude-batch run actor.yaml asks.jsonl -o /dev/full | 2    | No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT |
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
-    And the API has processed each request once
+    And the API has processed 5 requests, none twice
 
   Scenario: A copy of the ledger that has no room is named, and leaves no file
     Given a command's API

@@ -42,7 +42,7 @@ Feature: The units of deploy/systemd run the commands as the pages say
     Then it ends with 0
     And it does not start again
     And the command line has written 3 answers in order to "state/claude-batch/answers.jsonl"
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
 
   Scenario: The machine stops in the nightly run, and continues it when it starts
     Given a command's API with {"latency": 2}
@@ -53,7 +53,7 @@ Feature: The units of deploy/systemd run the commands as the pages say
     When the service resume starts
     Then it ends with 0
     And the command line has written 3 answers in order to "state/claude-batch/answers.jsonl"
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
 
   Scenario: A wrong file ends the nightly run for good
     Given a command's API

@@ -92,7 +92,7 @@ class Collected:
                 mode=BatchProcessingMode(max_attempts=1, linger=0.0),
                 created=self._ledger.now(),
             ),
-            identity=b"",
+            identities=[b""],
         )
         for _ in range(LINES):
             self._number += 1

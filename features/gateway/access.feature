@@ -161,7 +161,7 @@ Feature: Who may call the gateway, and how much
       | E    | 503    | api_error       |         | no       |
       | F    | 404    | not_found_error |         | no       |
       | G    | 200    |                 | 0       | no       |
-    And the API has been sent 1 request
+    And the API has processed 1 requests in all
 
   Scenario: A caller's own batch stays there while it is not known what a sending has become
     Given a gateway over the sandbox with {"hold": 30, "latency": 60}
@@ -265,7 +265,7 @@ Feature: Who may call the gateway, and how much
       | stream | null    | 200    | application/json  |
       | stream | "false" | 400    | application/json  |
       | stream | 1       | 400    | application/json  |
-    And the gateway's ledger holds 4 requests
+    And the ledger holds 4 requests
 
   Scenario: A gateway whose engine has stopped reports that it must be restarted
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
@@ -324,7 +324,7 @@ Feature: Who may call the gateway, and how much
       | /with/deadline=2020-01-01T00:00Z/v1/messages | {}                                   | 400    | …is in the past; give a later one…           |
       | /with/mode=live/healthz               | {}                                          | 200    |                                              |
       | /with/mode=live,label=x/v1/messages   | {}                                          | 200    |                                              |
-    And the gateway's ledger holds 1 request
+    And the ledger holds 1 requests
 
   Scenario: A body that cannot be used is refused with its fault
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
@@ -433,7 +433,7 @@ Feature: Who may call the gateway, and how much
       | A    | one    |       | POST   |                                     | {"prefer": "respond-async"}   |
       | B    |        | 1.5   | HEAD   | /claude-batch/v1/requests/request-1 |                               |
       | C    | one    | B     | POST   |                                     |                               |
-    Then the gateway's ledger holds 1 request
+    Then the ledger holds 1 requests
 
   Scenario: The command makes one token for each name
     Given a command's folder

@@ -94,7 +94,7 @@ Feature: What a call can ask for beside the Messages API
       | call | status | answered | error            |
       | A    | 503    | no       | overloaded_error |
       | B    | 200    | yes      |                  |
-    And the API has been sent 1 request
+    And the API has processed 1 requests in all
 
   Scenario: A call that waits for a request which ends as it begins to wait gets the answer
     Given a gateway over the sandbox with {"latency": 1}
@@ -121,7 +121,7 @@ Feature: What a call can ask for beside the Messages API
       | A    | 200    | left  | 1       |
       | B    | 200    | whole | 1       |
       | C    | 200    | whole | 1       |
-    And the API has been sent 1 request
+    And the API has processed 1 requests in all
 
   Scenario: A program that looks at a request does not keep it for a caller that goes away
     Given a gateway over the sandbox with {"linger": 3}
@@ -135,7 +135,7 @@ Feature: What a call can ask for beside the Messages API
       | A    | 200    | left  | 1       |
       | B    | 202    | whole | 1       |
       | C    | 200    | whole | 2       |
-    And the API has been sent 1 request
+    And the API has processed 1 requests in all
 
   Scenario: A request that is not wanted any more is cancelled
     Given a gateway over the sandbox with {"latency": 60, "cancel_latency": 0.1, "hold": 30}
@@ -164,7 +164,7 @@ Feature: What a call can ask for beside the Messages API
     Then the calls have ended with
       | call | status | end   | claude-batch-reused | characters |
       | B    | 200    | whole | true                | 8388608    |
-    And the API has been sent 1 request
+    And the API has processed 1 requests in all
 
   @long
   Scenario: One command shows the gateway working

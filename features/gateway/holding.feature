@@ -89,7 +89,7 @@ Feature: The gateway keeps a call alive until its batch has ended
       | D    | 200    | aborted |                       | some  |                     | 2       |
       | E    | 200    | aborted |                       | some  |                     | 3       |
       | F    | 400    | whole   | invalid_request_error | none  | true                | 3       |
-    And the gateway's ledger holds 3 requests
+    And the ledger holds 3 requests
 
   Scenario Outline: A late failure that the ledger does not repeat is repeated to each aborted call: <failure>
     Given a gateway over the sandbox with {"latency": <latency>, "max_wait": "<max_wait>", "on_timeout": "<on_timeout>", "max_attempts": 1}
@@ -105,7 +105,7 @@ Feature: The gateway keeps a call alive until its batch has ended
       | B    | 200      | aborted |         | some  |
       | C    | <status> | whole   | <error> | none  |
       | D    | <status> | whole   | <error> | none  |
-    And the gateway's ledger holds <count> requests
+    And the ledger holds <count> requests
 
     Examples:
       | failure                             | latency | max_wait | on_timeout | prompt                                    | first                                                            | again                                                            | status | error                 | count |
@@ -129,7 +129,7 @@ Feature: The gateway keeps a call alive until its batch has ended
       | B    | 200    | aborted |               |
       | C    | 504    | whole   | timeout_error |
       | D    | 504    | whole   | timeout_error |
-    And the gateway's ledger holds 1 request
+    And the ledger holds 1 requests
 
   Scenario: Late failures of many calls are repeated to each of them for a minute, then they are forgotten
     Then late failures are repeated as follows

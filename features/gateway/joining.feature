@@ -12,7 +12,7 @@ Feature: Which call joins which request
       | call | status | answered | request |
       | A    | 200    | yes      | 1       |
       | B    | 200    | yes      | 2       |
-    And the API has been sent 2 requests
+    And the API has processed 2 requests in all
 
   Scenario: A call joins the request of a caller that went away, as a stream or not
     Given a gateway over the sandbox with {"latency": 1.5}
@@ -26,14 +26,14 @@ Feature: Which call joins which request
       | A    | 200    | left  | no       | 1       |
       | B    | 200    | whole | yes      | 1       |
       | C    | 200    | whole | yes      | 2       |
-    And the API has been sent 2 requests
+    And the API has processed 2 requests in all
 
   Scenario: A caller that closes its connection and asks again at once joins its own request
     Both reach a busy gateway together, and the new call may be read before the end of the old one.
     Given a gateway over the sandbox with {"latency": 1.5}
     When 200 callers close their connections and ask again while the gateway is busy
     Then each of 200 callers has the answer to its own question
-    And the API has been sent 200 requests
+    And the API has processed 200 requests in all
 
   Scenario: An answer that came while nobody waited is kept
     Given a gateway over the sandbox with {"latency": 2.5}
@@ -72,7 +72,7 @@ Feature: Which call joins which request
     Then the calls have ended with
       | call | status | end   | claude-batch-reused |
       | A    | 200    | whole | true                |
-    And the API has been sent 1 request
+    And the API has processed 1 requests in all
 
     Examples:
       | calls   | how                                 |
@@ -92,7 +92,7 @@ Feature: Which call joins which request
       | A    | 200    | yes      | 1       |
       | B    | 200    | yes      | 1       |
       | C    | 200    | yes      | 2       |
-    And the API has been sent 2 requests
+    And the API has processed 2 requests in all
 
   Scenario: Retries of two equal calls join one each
     Given a gateway over the sandbox with {"latency": 4}
@@ -110,7 +110,7 @@ Feature: Which call joins which request
       | D    | 200    | yes      | 2       |
       | E    | 200    | yes      | 1       |
       | F    | 200    | yes      | 1       |
-    And the API has been sent 2 requests
+    And the API has processed 2 requests in all
 
   Scenario: A retry takes its own request that nobody waits for, while an equal call waits
     The timeouts of equal calls end one after the other.
@@ -127,7 +127,7 @@ Feature: Which call joins which request
       | B    | 200    | whole | yes      | 2       |
       | C    | 200    | whole | yes      | 1       |
       | D    | 200    | whole | yes      | 2       |
-    And the API has been sent 2 requests
+    And the API has processed 2 requests in all
 
   Scenario: Retries of equal calls that went away join one request each
     Given a gateway over the sandbox with {"latency": 5}
@@ -152,7 +152,7 @@ Feature: Which call joins which request
       | H    | 200    | yes      | 2       |
       | I    | 200    | yes      | 3       |
       | J    | 200    | yes      | 4       |
-    And the API has been sent 4 requests
+    And the API has processed 4 requests in all
 
   @both_backends
   Scenario: A retry joins the answer that was written as its caller gave up
@@ -176,7 +176,7 @@ Feature: Which call joins which request
       | D    | 200    | yes      | 2       |                     |
       | E    | 200    | yes      | 2       | true                |
       | F    | 200    | yes      | 3       |                     |
-    And the API has been sent 3 requests
+    And the API has processed 3 requests in all
 
   Scenario: Retries of two equal calls whose answers were written join one answer each
     Given a gateway over the sandbox
@@ -194,7 +194,7 @@ Feature: Which call joins which request
       | C    | 200    | yes      | 2       | true                |
       | D    | 200    | yes      | 1       | true                |
       | E    | 200    | yes      | 3       |                     |
-    And the API has been sent 3 requests
+    And the API has processed 3 requests in all
 
   Scenario: An Idempotency-Key always joins its request
     Given a gateway over the sandbox
@@ -214,7 +214,7 @@ Feature: Which call joins which request
       | D    | 409    | whole | no       | conflict_error | 2       |
       | E    | 200    | whole | yes      |                | 3       |
       | F    | 409    | whole | no       | conflict_error | 2       |
-    And the API has been sent 2 requests
+    And the API has processed 2 requests in all
 
   Scenario: A new call joins nothing, and its retries join it
     Given a gateway over the sandbox with {"latency": 8}
@@ -238,7 +238,7 @@ Feature: Which call joins which request
       | F    | 200    | whole |                       | 2 or 4  |
       | G    | 200    | whole |                       | 1       |
       | H    | 200    | whole |                       | 5       |
-    And the API has been sent 4 requests
+    And the API has processed 4 requests in all
 
   Scenario: A retry of a new call joins that call, although an older one waits too
     Given a gateway over the sandbox with {"latency": 6}
@@ -259,7 +259,7 @@ Feature: Which call joins which request
       | E    | 200    | yes      | 4       |
       | C    | 200    | yes      | 3       |
       | F    | 200    | yes      | 4       |
-    And the API has been sent 4 requests
+    And the API has processed 4 requests in all
 
   Scenario: A request whose caller asks for it is cancelled with its caller
     Given a gateway over the sandbox with {"latency": 60, "cancel_latency": 0.1}
@@ -281,7 +281,7 @@ Feature: Which call joins which request
       | A    | 200    | whole | yes      | 1       |
       | B    | 200    | whole | yes      | 1       |
       | C    | 200    | whole | yes      | 2       |
-    And the API has been sent 2 requests
+    And the API has processed 2 requests in all
 
   Scenario Outline: A call does not cancel its request once a retry at another gateway waits for it: <how>
     The connection of the first try broke, and its gateway notices that later than the client.
@@ -295,7 +295,7 @@ Feature: Which call joins which request
       | call | status | end   | answered | request |
       | A    | 200    | <end> | no       | 1       |
       | B    | 200    | whole | yes      | 1       |
-    And the API has been sent 1 request
+    And the API has processed 1 requests in all
 
     Examples:
       | how       | end     | settings                                                     |
@@ -325,4 +325,4 @@ Feature: Which call joins which request
       | F    | 400    | whole | 4       | true                |
       | G    | 200    | whole | 6       |                     |
       | H    | 200    | whole | 7       |                     |
-    And the API has been sent 6 requests
+    And the API has processed 6 requests in all

@@ -272,7 +272,7 @@ class JoinMachine(OrdersMachine):
         finish = RunWriter.finish
 
         def noted(writer: RunWriter, *of: Any, **more: Any) -> str:
-            self.digests[_named(inputs)] = writer._digest.hexdigest()
+            self.digests[_named(inputs)] = writer._digests[0].hexdigest()
             return finish(writer, *of, **more)
 
         with patch.object(RunWriter, "finish", noted):

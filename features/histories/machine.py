@@ -24,7 +24,7 @@ from claude_batch.ledger.enqueue import NewRun
 from claude_batch.ledger.retries import StillCancelling, send_missing
 from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.calls import CallStore
-from claude_batch.lifecycle.leader_lock import settle_interrupted
+from claude_batch.lifecycle.ended_processes import settle_interrupted
 from claude_batch.lifecycle.pending_call import Call, CallOptions
 from claude_batch.lifecycle.waiters import CallFuture, Receipts
 from claude_batch.money.prices import prices_of
@@ -237,7 +237,7 @@ class LifecycleMachine(RuleBasedStateMachine):
                 self.process.ledger,
                 lambda request: EncodedRequest(str(request.prompt).encode(), LaneHeaders()),
                 self._new_run(mode, self._actor_of(inputs)),
-                identity=self._identity_of(inputs),
+                identities=[self._identity_of(inputs)],
             )
             # Known before it is whole: whoever dies in between may have stored all of it.
             self.runs.append(writer.run_id)

@@ -35,7 +35,7 @@ from claude_batch.ledger.store import Ledger, next_stamp
 from claude_batch.lifecycle import (
     collection,
     conversation_driver,
-    leader_lock,
+    driver,
     live_driver,
     packer,
     polling,
@@ -155,7 +155,7 @@ def _withdraw_everything(tx: Connection, seqs: Collection[int], own: str) -> int
 @contextmanager
 def _unmarked() -> Generator[None]:
     with (
-        patch.object(leader_lock, "is_known", lambda *_: True),
+        patch.object(driver, "is_known", lambda *_: True),
         patch.object(high_water, "is_known", lambda *_: True),
     ):
         yield

@@ -33,7 +33,7 @@ Feature: A task of Airflow asks a run, and its worker is free while the batches 
       | mapped 0 | success | 1        | yes    |
       | mapped 1 | success | 1        | yes    |
     And the command line has written 3 answers in order to "first.jsonl"
-    And the API has processed each of 6 requests once
+    And the API has processed 6 requests, none twice
     And the ledger's runs are labelled reviews/first/ask, reviews/first/mapped/0, reviews/first/mapped/1
     When a Dag run "second" of "reviews" is over
     # Another Dag run asks anew.
@@ -65,7 +65,7 @@ Feature: A task of Airflow asks a run, and its worker is free while the batches 
     Then its tasks ended as follows
       | task | state   | attempts |
       | ask  | success | 2        |
-    And the API has processed each of 2 requests once
+    And the API has processed 2 requests, none twice
     And the ledger's runs are labelled killed/only/ask
 
     Examples:

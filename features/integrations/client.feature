@@ -207,7 +207,7 @@ Feature: Code on the SDK's client is batched without a change
     Given <client>
     When <client> asks 1 times at once, with a time-out of 0.1 seconds and 1 retries, answers taking 30 seconds
     Then the batched client fails with APITimeoutError
-    And the batched client's ledger holds 1 request
+    And the ledger holds 1 requests
 
     Examples:
       | client                         |
@@ -224,18 +224,18 @@ Feature: Code on the SDK's client is batched without a change
     Given the batched client
     When the batched client asks 2 times at once, with a time-out of 0.3 seconds and 6 retries, answers taking 0.8 seconds
     Then the batched client has 2 messages
-    And the batched client's ledger holds 2 requests
+    And the ledger holds 2 requests
 
   Scenario: A call that timed out is continued by any equal call
     Given the batched client
     When three prompts of the batched client time out, and are asked again
-    Then the batched client's ledger holds 3 requests
+    Then the ledger holds 3 requests
 
   Scenario: A call that timed out before it was stored is continued too
     Given the batched client
     And the ledger takes 1 second to open
     When three prompts of the batched client time out, and are asked again
-    Then the batched client's ledger holds 3 requests
+    Then the ledger holds 3 requests
 
   Scenario: A sent call that is dropped is cancelled at the API, and an equal call is a new request
     Given an API for the batched client that takes 30 seconds
@@ -244,7 +244,7 @@ Feature: Code on the SDK's client is batched without a change
     Then the API receives a cancellation of the batch
     When the batched client asks 1 times at once, with a time-out of 0.3 seconds and 3 retries, answers taking 30 seconds
     Then the batched client fails with 499 request_canceled
-    And the batched client's ledger holds 2 requests
+    And the ledger holds 2 requests
 
   Scenario: A dropped call does not cancel the batch of others
     Given an API for the batched client that takes 1 seconds
@@ -304,7 +304,7 @@ Feature: Code on the SDK's client is batched without a change
     Then the batched client has 1 messages
     When a copy of the batched client with {"api_key": "sk-another"} asks
     Then the batched client fails with 400 invalid_request_error
-    And the batched client's ledger holds 2 requests
+    And the ledger holds 2 requests
     When the batched client is closed
     Then the batched client's provider is closed
 

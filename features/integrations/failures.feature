@@ -60,7 +60,7 @@ Feature: Failures are the API's own answers, and are not asked again
       | body.error.message | "…was canceled at the API, not by claude-batch: its batch was canceled in the Console or by another program. It did not run, and nothing was billed for it. To send it again, repeat the call. For 10m, an equal call gets this failure without a request, unless it has the header `claude-batch-failure-ttl: 0`…" |
     When the batched client asks
     Then the batched client fails with 499 request_canceled
-    And the batched client's ledger holds 1 request
+    And the ledger holds 1 requests
     And the API has seen 1 batch
 
   Scenario: An error of the API's comes back with its own body and request id
@@ -88,7 +88,7 @@ Feature: Failures are the API's own answers, and are not asked again
     Given the batched client with {"max_wait": 0.4, "linger": 5}
     When the batched client asks
     Then the batched client fails with 504 timeout_error
-    And the batched client's ledger holds 1 request
+    And the ledger holds 1 requests
 
   Scenario: max_wait names the batch that is under way
     Given an API for the batched client that takes 30 seconds
@@ -108,7 +108,7 @@ Feature: Failures are the API's own answers, and are not asked again
     And the failure's fields are
       | field                     | value      |
       | body.error.details.reason | "<reason>" |
-    And the batched client's ledger holds 1 request
+    And the ledger holds 1 requests
 
     Examples:
       | error                                                               | status | type                  | reason      |
@@ -130,7 +130,7 @@ Feature: Failures are the API's own answers, and are not asked again
       | field                     | value                                                                |
       | body.error.details.reason | "unexplained"                                                        |
       | body.error.message        | "…the workspace is set as exclusive…then run `claude-batch resume`…" |
-    And the batched client's ledger holds 2 requests
+    And the ledger holds 2 requests
 
   Scenario: Each reason of a halt has a status and a type
     Then calls that end by a halt are answered as follows
@@ -155,7 +155,7 @@ Feature: Failures are the API's own answers, and are not asked again
       | {}                                                  |        |       |
       | {"extra_headers": {"x-stainless-retry-count": "1"}} |        |       |
     Then the batched client fails with 401 authentication_error
-    And the batched client's ledger holds 1 request
+    And the ledger holds 1 requests
 
   Scenario: A request whose line is missing is an error of the API's kind
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s

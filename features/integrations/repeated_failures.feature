@@ -15,7 +15,7 @@ Feature: A failure that a layer above asks again at once is answered without a r
     When a LangChain model is asked in turn by with_retry
     Then the batched client fails with 529 overloaded_error
     And the API has seen 2 batches
-    And the batched client's ledger holds 1 request
+    And the ledger holds 1 requests
 
   Scenario Outline: Each kind of failure is repeated: <prompt>
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
@@ -58,7 +58,7 @@ Feature: A failure that a layer above asks again at once is answered without a r
       | 500    | api_error |        |
       | 500    | api_error | true   |
       | 500    | api_error | true   |
-    And the batched client's ledger holds 3 requests
+    And the ledger holds 3 requests
 
   Scenario: A call whose caller has left gets its failure too
     Given the batched client with {"max_attempts": 1}
@@ -91,7 +91,7 @@ Feature: A failure that a layer above asks again at once is answered without a r
       | 500    | api_error |        |
       | 200    | message   |        |
       | 200    | message   |        |
-    And the batched client's ledger holds 3 requests
+    And the ledger holds 3 requests
 
     Examples:
       | when                                 | ttl   | before      | params                                                  |
@@ -106,7 +106,7 @@ Feature: A failure that a layer above asks again at once is answered without a r
       | {"prompt": "[[sandbox:errored]]"}                         |        |       |
       | {"prompt": "[[sandbox:errored]]."}                        |        |       |
       | {"prompt": "[[sandbox:errored]]", "betas": ["a-2026-01-01"]} |     |       |
-    Then the batched client's ledger holds 3 requests
+    Then the ledger holds 3 requests
 
   Scenario: A header that is no duration is refused
     Given the batched client
@@ -118,7 +118,7 @@ Feature: A failure that a layer above asks again at once is answered without a r
     Given a batch provider with {"max_attempts": 1, "linger": 0.05}
     When the actor is asked in vain: "[[sandbox:errored]]"
     And the actor is asked in vain: "[[sandbox:errored]]"
-    Then the batched client's ledger holds 2 requests
+    Then the ledger holds 2 requests
 
   Scenario: More calls may fail at once than one statement of SQLite takes
     Given the batched client

@@ -59,7 +59,7 @@ Feature: Limits that the user sets are kept, whatever the API allows
     When the provider is closed
     And another provider opens the run
     And the provider resumes
-    Then the API comes to have seen 2 batches
+    Then the API has seen 2 batches
     When 1 seconds pass
     Then the API has seen 2 batches
     When the API's clock goes 2 hours on
@@ -81,14 +81,14 @@ Feature: Limits that the user sets are kept, whatever the API allows
     Then the API has seen 1 batches
     And the log has 1 line that says "sending pauses for 1h: batches_per_hour allows no more batches in this hour; 0 lifts the limit"
     When another process declares {"batches_per_hour": 0}
-    Then the API comes to have seen 2 batches
+    Then the API has seen 2 batches
 
   Scenario Outline: A batch that may have been created counts: <point>
     Given an API
     When a process with {"batches_per_hour": 1, "max_requests": 1, "settling": "1h"} asks a run of 2 prompts, and dies at <point>
     And this process opens that run
     And the provider resumes
-    Then the API comes to have seen 1 batches
+    Then the API has seen 1 batches
     When 1 seconds pass
     Then the API has seen 1 batches
 
@@ -105,7 +105,7 @@ Feature: Limits that the user sets are kept, whatever the API allows
     And a run of 2 prompts is submitted
     And the results are read in order
     Then there are 2 results in the order of the prompts
-    And the API comes to have seen 1 batches
+    And the API has seen 1 batches
 
   Scenario Outline: Live calls keep to a limit that their driver did not set: <what>
     Given an API

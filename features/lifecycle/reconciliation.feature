@@ -715,7 +715,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And a run of 1 prompts is submitted
     And the results are read in order
     Then there are 1 results in the order of the prompts
-    And the API comes to have processed 2 requests, none twice
+    And the API has processed 2 requests, none twice
 
   Scenario: From Python too it can be decided about what is unknown
     Given an API

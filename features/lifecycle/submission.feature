@@ -222,7 +222,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
     And the API was called 3 times by POST /v1/messages/batches
     When the API has no faults any more
     And the provider resumes
-    Then the API comes to have processed 2 requests, none twice
+    Then the API has processed 2 requests, none twice
 
   Scenario: A halted account is probed with one request, and only then with the rest
     Given an API

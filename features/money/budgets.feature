@@ -26,7 +26,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0045 asks.jsonl -o out.jsonl
     Then the command line exits with 0
     And the file "out.jsonl" has 12 answers
-    And the API has processed each of 12 requests once
+    And the API has processed 12 requests, none twice
     When a command runs: cost RUN --json
     Then the cost is what the API's bill comes to
     When a command runs: budget RUN
@@ -61,7 +61,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And "hello" is asked in the background
     And the calls in the background have ended
     Then all 1 are answered
-    And the API has processed each of 1 requests once
+    And the API has processed 1 requests, none twice
 
   Scenario: Observers are notified of a single call that a budget holds
     Given an API that bills what its prompts say
@@ -307,7 +307,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: budget --actor local/command-line none
     And a command runs: resume RUN
     Then the command line exits with 0
-    And the API has processed each of 6 requests once
+    And the API has processed 6 requests, none twice
 
   Scenario Outline: A run for which no day would have room does not wait for the next one: <flags>
     Given an API that bills what its prompts say
@@ -476,7 +476,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     When a command runs: resume RUN --prices prices.yaml --max-wait 20s
     Then the command line exits with 0
-    And the API has processed each of 2 requests once
+    And the API has processed 2 requests, none twice
 
   Scenario: A conversation whose turns had no price has its cost once they have one
     Given a command's API
@@ -509,7 +509,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
       RUN: 1 request is held: the budget of the actor local/command-line is $0.05
       """
-    And the API has processed each of 1 requests once
+    And the API has processed 1 requests, none twice
     When a command runs: cost --prices prices.yaml
     And a command runs: resume RUN
     Then the command line exits with <exit>
@@ -535,7 +535,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
       is held
       """
-    And the API has processed each of 1 requests once
+    And the API has processed 1 requests, none twice
 
     Examples:
       | mode  |
@@ -954,7 +954,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And a command's file "asks.jsonl" of 4 requests that use {"input_tokens": 10, "output_tokens": 200}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --daily-budget 1 asks.jsonl -o out.jsonl
     Then the command line exits with 0
-    And the API has processed each of 4 requests once
+    And the API has processed 4 requests, none twice
     And the budgets account for the API's bill
 
   Scenario Outline: A budget that is not an amount is refused: <words>
@@ -997,7 +997,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | 2        | yes | no      |
       | 3        | yes | <late>  |
       | 4        | yes | <late>  |
-    And the API has processed each of 5 requests once
+    And the API has processed 5 requests, none twice
 
     Examples:
       | how                          | first | held    | early | late |
@@ -1054,5 +1054,5 @@ Feature: What a run, an actor or a day may cost is never passed
     And a batch provider with {"budget_usd": "0.05"}
     And a document "page.pdf" of 1 page and 1000 bytes
     When 2 calls about "page.pdf" are made, at the same time
-    Then the API was paid for 2 requests
+    Then the API has been paid 2 times, never twice for the same
     And the budgets account for the API's bill

@@ -44,10 +44,10 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
       | id | ok  | says           |
       | 1  | yes | The tools gave |
       | 2  | yes | The tools gave |
-    And the API has processed each of 6 requests once
+    And the API has processed 6 requests, none twice
     When a command runs: run actor.yaml first.jsonl --document long.txt -o again.jsonl
     Then the command line exits with 0
-    And the API has processed each of 6 requests once
+    And the API has processed 6 requests, none twice
     And 1 uploads were made
     And no file has the password of the server
 
@@ -99,7 +99,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
       ledger.db had been moved to postgresql://claude:***@
       """
     When a command runs: run actor.yaml more.jsonl -o again.jsonl
-    Then the API has processed each of 3 requests once
+    Then the API has processed 3 requests, none twice
 
     Examples:
       | where             | file | server |
@@ -174,7 +174,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
       """
       is on another server than before, or on a standby that was promoted, or was restored
       """
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
 
   Scenario: A backup of a file sends nothing, although its move was killed just when another machine could use the ledger
     When a command runs: ledger backup copy.db

@@ -67,7 +67,7 @@ Feature: A ledger on PostgreSQL
     And a command runs: run actor.yaml prompts.jsonl -o out.jsonl
     Then the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
 
   Scenario Outline: A ledger that cannot be used is refused with its cause, and without the password
     Given the ledger's URL is <url>
@@ -368,7 +368,7 @@ Feature: A ledger on PostgreSQL
       """
       is on another server than before, or on a standby that was promoted
       """
-    And the API has processed each of 5 requests once
+    And the API has processed 5 requests, none twice
     When a command runs until it need not be repeated: ledger recover --settling 1ms
     Then the command line exits with 0 and says
       """
@@ -400,7 +400,7 @@ Feature: A ledger on PostgreSQL
       """
     When a command runs: resume
     Then the command line exits with 0
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
 
   Scenario: A schema that is restored as it was before its first driver sends nothing before it is recovered
     When this program runs
@@ -417,7 +417,7 @@ Feature: A ledger on PostgreSQL
       """
       is on another server than before, or on a standby that was promoted, or was restored
       """
-    And the API has processed each of 1 requests once
+    And the API has processed 1 requests, none twice
 
   Scenario: A promoted standby is recovered, although no process has noticed the promotion before
     Given a command's file "prompts.jsonl" of 3 prompts
@@ -478,7 +478,7 @@ Feature: A ledger on PostgreSQL
     Then the command line exits with 0
     When a command runs: resume
     Then the command line exits with 0
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
 
   Scenario: A recovery that a standby's promotion interrupts blames no other process, and is repeated
     Given a proxy before the PostgreSQL server
@@ -523,7 +523,7 @@ Feature: A ledger on PostgreSQL
     Then the fault has happened
     And the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
     And in the ledger the counts of runs are [1]
 
     Examples:
@@ -565,7 +565,7 @@ Feature: A ledger on PostgreSQL
     Then the fault has happened
     And the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
 
     Examples:
       | fault       |
@@ -581,7 +581,7 @@ Feature: A ledger on PostgreSQL
     Then the fault has happened
     And the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
     And what 0 calls can cost live is kept, and nothing is reserved
     And the budgets account for the API's bill
 
@@ -600,7 +600,7 @@ Feature: A ledger on PostgreSQL
     When the actor is asked in vain: "hello"
     Then the fault has happened
     When the actor is asked: "hello"
-    Then the API has processed each of 1 requests once
+    Then the API has processed 1 requests, none twice
 
     Examples:
       | fault       |
@@ -619,7 +619,7 @@ Feature: A ledger on PostgreSQL
     When the actor is asked in vain: "hello"
     Then the fault has happened
     When the actor is asked: "hello"
-    Then the API has processed each of 1 requests once
+    Then the API has processed 1 requests, none twice
 
     Examples:
       | fault       |
@@ -634,7 +634,7 @@ Feature: A ledger on PostgreSQL
     Then the fault has happened
     And the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
 
     Examples:
       | what         | words            | fault       |
@@ -684,7 +684,7 @@ Feature: A ledger on PostgreSQL
     When the next 3 connections to the PostgreSQL server are refused: <words>
     And a command runs: run actor.yaml prompts.jsonl -o out.jsonl
     Then the command line exits with <code>
-    And the API was paid for <paid> requests
+    And the API has been paid <paid> times, never twice for the same
 
     Examples:
       | words                                            | code | paid |
@@ -698,7 +698,7 @@ Feature: A ledger on PostgreSQL
     When a command runs while the server restarts "immediate": run actor.yaml prompts.jsonl -o out.jsonl --settling 1s
     Then the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
 
   @slow
   Scenario Outline: A command that is ended while its server is down ends within seconds: <command>
@@ -746,7 +746,7 @@ Feature: A ledger on PostgreSQL
     When a command runs and loses its connections, and the next 20 are refused with "<why>": run actor.yaml prompts.jsonl -o out.jsonl --settling 1s
     Then the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"
-    And the API has processed each of 3 requests once
+    And the API has processed 3 requests, none twice
 
     Examples:
       | why                                      |

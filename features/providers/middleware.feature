@@ -32,7 +32,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
       | five     | e   |
     Then the results by place are "ok, failed, ok, failed, ok" with the keys "a, b, c, d, e"
     And the failures are MiddlewareErrors of before_request that name the middleware and the key
-    And the API has been asked 3 requests
+    And the API has processed 3 requests in all
 
     Examples:
       | who                      | how           |
@@ -53,7 +53,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
       | prompt   | key |
       | secret 1 | a   |
     Then the results by place are "failed" with the keys "a"
-    And the API has been asked 0 requests
+    And the API has processed 0 requests in all
 
   Scenario: A run of which middleware fails at one request is not stored
     Given an API
@@ -185,7 +185,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Then the middleware's error is a MiddlewareError of after_response
     And it says that the answer was paid for and is kept
     When the middleware returns again, and "Hello" is asked once more, <how>
-    Then the API has been asked 1 requests
+    Then the API has processed 1 requests in all
 
     Examples:
       | kind         | how                        |
@@ -211,9 +211,9 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     When "Hello" is asked in this way: awaited
     Then the middleware's error is a MiddlewareError of after_response
     When "Hello" is asked in this way: awaited
-    Then the API has been asked 1 requests
+    Then the API has processed 1 requests in all
     When "Hello" is asked in this way: awaited
-    Then the API has been asked 2 requests
+    Then the API has processed 2 requests in all
 
   Scenario: A caller that leaves while middleware runs leaves the answer to the same call
     Given an API
@@ -223,7 +223,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Then in the ledger the states of the requests come to be ["succeeded"]
     When the caller of "Hello" leaves
     And the middleware returns again, and "Hello" is asked once more, awaited
-    Then the API has been asked 1 requests
+    Then the API has processed 1 requests in all
 
   Scenario: A request of which the API said no has reached its caller, middleware or not
     Given an API

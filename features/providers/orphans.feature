@@ -108,7 +108,7 @@ Feature: What was asked by somebody who has gone is not paid for twice
     And a batch provider is opened
     And these prompts are asked: what is a bend?
     Then all 1 are answered
-    And the API comes to have processed 2 requests, none twice
+    And the API has processed 2 requests, none twice
 
   Scenario: A run that was never wholly stored is removed once its process is dead
     Given an API

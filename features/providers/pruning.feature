@@ -40,7 +40,7 @@ Feature: Runs that nobody needs any more leave the ledger
     And the API has no files
     When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
     Then the command line exits with 0
-    And the API was paid for 6 requests
+    And the API has processed 6 requests in all
 
   Scenario: A file that another run names stays
     When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl

@@ -45,7 +45,7 @@ Feature: A document that many requests of a run share is uploaded once
     And 3 requests about "long.txt" are asked, cited
     Then the API has 1 file, uploaded once
     And in the ledger the counts of runs are [1]
-    And the API was paid for 3 requests
+    And the API has been paid 3 times, never twice for the same
 
   Scenario: another run finds the file, whatever it is called there
     When 3 requests about "long.txt" are asked, cited
@@ -104,7 +104,7 @@ Feature: A document that many requests of a run share is uploaded once
     And a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
     Then the command line exits with 0
     And 2 uploads were made
-    And the API was paid for 2 requests
+    And the API has been paid 2 times, never twice for the same
 
   Scenario: what only stores uploads nothing
     Given a batch provider with {"drive": false}
@@ -144,7 +144,7 @@ Feature: A document that many requests of a run share is uploaded once
     And the provider is made anew
     And 3 calls about "long.txt" are made, with keys, in the other order
     Then all 3 answers cite the beginning of "long.txt", 2 of them from the file
-    And the API was paid for 3 requests
+    And the API has been paid 3 times, never twice for the same
     When "Something else?" is asked with the key "2"
     Then every call fails with KeyConflictError
     And the error is a KeyConflictError that says
@@ -156,7 +156,7 @@ Feature: A document that many requests of a run share is uploaded once
     When a process makes 3 calls about "long.txt", and is killed once they are stored
     And 3 calls about "long.txt" are made, at the same time
     Then all 3 are answered
-    And the API was paid for 3 requests
+    And the API has been paid 3 times, never twice for the same
 
   Scenario: A later call about a document has the time of its own deadline
     Given a batch provider with {"deadline": "20s", "deadline_margin": "1s", "fallback": "none"}

@@ -24,7 +24,7 @@ from tables import rule
 from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.schema import runs
 from claude_batch.ledger.store import Ledger
-from claude_batch.providers.status import RunStatus, all_statuses
+from claude_batch.providers.status import RunStatus, newest_statuses
 
 PATIENCE = 150
 """Seconds for Airflow to start, or for a Dag run."""
@@ -227,7 +227,7 @@ def _statuses() -> list[RunStatus]:
     except LedgerError:
         return []  # no task has made it yet
     try:
-        return all_statuses(ledger)
+        return ledger.query(lambda tx: newest_statuses(ledger, tx))
     finally:
         ledger.close()
 

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -16,9 +17,10 @@ import parse
 import shapes
 from behave import given, register_type, then, when
 from behave.runner import Context
-from sqlalchemy import select
+from sqlalchemy import func, select
 from staging import (
     QUICK,
+    ledger_values,
     make_provider,
     run_of_a_process_that_dies,
     start_api,
@@ -28,6 +30,7 @@ from tables import check_fields, rule
 
 import claude_batch as cb
 from claude_batch.ledger.schema import batches as batch_table
+from claude_batch.ledger.schema import requests as request_table
 from claude_batch.ledger.schema import strange_lines
 from claude_batch.ledger.store import Ledger
 
@@ -409,8 +412,16 @@ def _(context: Context, which: str) -> None:
 @then("the API has seen {count:d} batch")
 @then("the API has seen {count:d} batches")
 def _(context: Context, count: int) -> None:
+    until(lambda: context.api.billing_summary()["batches"] >= count)
     seen = context.api.billing_summary()["batches"]
     assert seen == count, seen
+
+
+@then("the API has processed {count:d} requests in all")
+def _(context: Context, count: int) -> None:
+    """Equal ones among them: those are requests of their own."""
+    summary = context.api.billing_summary()
+    assert summary["requests"] == count, summary
 
 
 @then("the API has processed {count:d} requests, none twice")
@@ -452,11 +463,11 @@ def _(context: Context, count: int, method: str, path: str) -> None:
 
 
 def statuses() -> list[cb.RunStatus]:
-    from claude_batch.providers.status import all_statuses
+    from claude_batch.providers.status import newest_statuses
 
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     try:
-        return all_statuses(ledger)
+        return ledger.query(lambda tx: newest_statuses(ledger, tx))
     finally:
         ledger.close()
 
@@ -484,6 +495,16 @@ def _(context: Context, state: str) -> None:
 def _(context: Context, words: str) -> None:
     until(lambda: words in context.run.status().waiting_for)
     json.dumps(context.run.status().to_dict())
+
+
+@then("the ledger holds {count:d} requests")
+def _(context: Context, count: int) -> None:
+    def held() -> int:
+        return ledger_values(select(func.count()).select_from(request_table))[0]
+
+    until(lambda: held() == count)  # a call that times out may be stored a moment later
+    time.sleep(0.1)
+    assert held() == count, held()
 
 
 @then("the ledger keeps {count:d} strange line")

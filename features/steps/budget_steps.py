@@ -228,12 +228,6 @@ def _(context: Context) -> None:
     ledger.close()
 
 
-@then("the API has processed each of {count:d} requests once")
-def _(context: Context, count: int) -> None:
-    billed = [each["params_sha256"] for each in context.api.billing()]
-    assert len(billed) == len(set(billed)) == count, billed
-
-
 @then('the file "{name}" has {count:d} answers')
 def _(context: Context, name: str, count: int) -> None:
     lines = [json.loads(line) for line in Path(name).read_text().splitlines()]

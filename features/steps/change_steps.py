@@ -66,7 +66,7 @@ def _(context: Context) -> None:
         context.ledger,
         lambda request: EncodedRequest((body % int(request.prompt)).encode(), LaneHeaders()),
         asked,
-        identity=b"",
+        identities=[b""],
     )
     writer.add(cb.ActorRequest("1"))
     writer.flush()

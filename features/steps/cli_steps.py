@@ -37,7 +37,7 @@ from claude_batch.core.errors import BadInput
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers import progress_reports
-from claude_batch.providers.status import BatchStatus, RunStatus, all_statuses
+from claude_batch.providers.status import BatchStatus, RunStatus, newest_statuses
 
 SOURCES = str(Path(str(cb.__file__)).parents[1])
 
@@ -400,7 +400,7 @@ def _(context: Context, batches: int, requests: int) -> None:
 def all_runs() -> list[RunStatus]:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     try:
-        return all_statuses(ledger)
+        return ledger.query(lambda tx: newest_statuses(ledger, tx))
     finally:
         ledger.close()
 
@@ -684,7 +684,7 @@ def _(terminal: bool, stored: list[list[float]]) -> dict[str, str]:
         mock.patch.dict(os.environ, environment),
         mock.patch("sys.stderr", errors),
         mock.patch.object(run_command, "time", now),
-        run_command.storing() as shown,
+        run_command.StoredCount() as shown,
     ):
         for _, count in stored:
             shown.show(int(count))

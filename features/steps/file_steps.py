@@ -401,11 +401,6 @@ def _(context: Context) -> None:
     assert not list(anthropic.Anthropic(base_url=context.api.url, api_key=KEY).files.list())
 
 
-@then("the API was paid for {count:d} requests")
-def _(context: Context, count: int) -> None:
-    assert context.api.billing_summary()["paid"] == count
-
-
 @when("the oldest run is pruned by its id")
 def _(context: Context) -> None:
     query = select(schema.runs.c.id).order_by(schema.runs.c.created)

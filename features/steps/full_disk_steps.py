@@ -122,12 +122,6 @@ def _(context: Context, words: str) -> None:
     assert words in context.errors, context.errors
 
 
-@then("the API has processed each request once")
-def _(context: Context) -> None:
-    bill = context.api.billing_summary()
-    assert bill["paid"] == 5 and bill["processed_more_than_once"] == 0, bill
-
-
 @when("a call meets a full disk, and another one comes when there is room")
 def _(context: Context) -> None:
     make_provider(context)

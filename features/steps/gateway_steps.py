@@ -22,13 +22,11 @@ from behave import given, then, when
 from behave.runner import Context
 from cli_steps import command
 from integration_steps import MODEL
-from sqlalchemy import func, select
-from staging import QUICK, is_sent, ledger_values, newest_batch, start_api, until
+from staging import QUICK, is_sent, newest_batch, start_api, until
 
 import claude_batch as cb
 from claude_batch.gateway import GatewaySettings
 from claude_batch.gateway.gateway_app import GatewayServer
-from claude_batch.ledger.schema import requests
 from claude_batch.sandbox import SandboxSettings
 
 SHORT: dict[str, Any] = {"hold": 0.3, "ping": 0.1}
@@ -289,21 +287,6 @@ def _(context: Context) -> None:
         for place, cell in enumerate(cells)
     ]
     assert all(same), "\n".join(map(str, [*found, ends]))
-
-
-@then("the gateway's ledger holds {count:d} request")
-@then("the gateway's ledger holds {count:d} requests")
-def _(context: Context, count: int) -> None:
-    found = ledger_values(select(func.count()).select_from(requests))[0]
-    assert found == count, found
-
-
-@then("the API has been sent {count:d} request")
-@then("the API has been sent {count:d} requests")
-def _(context: Context, count: int) -> None:
-    """Equal ones among them: those are requests of their own."""
-    summary = context.api.billing_summary()
-    assert summary["requests"] == count, summary
 
 
 @then("call {name} has a sign of life for each {interval:g} seconds at least")

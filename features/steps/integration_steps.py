@@ -568,14 +568,6 @@ def _(context: Context) -> None:
     assert "claude-batch failed: RuntimeError" in told and "a bug" not in told, told
 
 
-@then("the batched client's ledger holds {count:d} request")
-@then("the batched client's ledger holds {count:d} requests")
-def _(context: Context, count: int) -> None:
-    until(lambda: _held() == count)  # a call that times out may be stored a moment later
-    time.sleep(0.1)
-    assert _held() == count, _held()
-
-
 @then("the batched client's provider is closed")
 def _(context: Context) -> None:
     assert context.provider.closed

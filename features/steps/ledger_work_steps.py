@@ -24,7 +24,7 @@ from claude_batch.ledger import cancellations
 from claude_batch.ledger.schema import batches, requests, results
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import collection
-from claude_batch.lifecycle.notices import RunWatch, RunWatches
+from claude_batch.lifecycle.engine import RunWatch, RunWatches
 from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
 
 KINDS = {

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 from behave import then, when
 from behave.runner import Context
-from staging import KEY, make_provider, until
+from staging import KEY, make_provider
 from tables import rule
 
 import claude_batch as cb
@@ -35,12 +35,6 @@ def _(context: Context, most: int) -> None:
         there += change
         peak = max(peak, there)
     assert 0 < peak <= most, (peak, events)
-
-
-@then("the API comes to have seen {count:d} batches")
-def _(context: Context, count: int) -> None:
-    until(lambda: context.api.billing_summary()["batches"] >= count)
-    assert context.api.billing_summary()["batches"] == count
 
 
 @when("{seconds:g} seconds pass")

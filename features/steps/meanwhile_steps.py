@@ -29,7 +29,7 @@ from claude_batch.ledger.schema import batches, former_members, requests, runs
 from claude_batch.ledger.schema import workspaces as workspaces_table
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.collection import result_row_of
-from claude_batch.lifecycle.leader_lock import note_interrupted
+from claude_batch.lifecycle.ended_processes import note_interrupted
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.encoding import custom_id, parse_custom_id
 from claude_batch.wire.messages import decode_line

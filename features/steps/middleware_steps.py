@@ -143,11 +143,6 @@ def _(context: Context, words: str) -> None:
     assert f'begins: "{words}"' in answer.text, answer.text
 
 
-@then("the API has been asked {count:d} requests")
-def _(context: Context, count: int) -> None:
-    assert context.api.billing_summary()["requests"] == count
-
-
 @then('the answer ends with "{words}"')
 def _(context: Context, words: str) -> None:
     assert context.answer.text.endswith(words), context.answer.text

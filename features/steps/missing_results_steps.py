@@ -27,7 +27,7 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import recovery
 from claude_batch.lifecycle.collection import fetch_wait
 from claude_batch.lifecycle.polling import gap_since
-from claude_batch.providers.status import all_statuses
+from claude_batch.providers.status import newest_statuses
 
 DAY = 86400.0
 
@@ -69,7 +69,7 @@ def _(context: Context, state: str) -> None:
     def once() -> bool:
         command(context, "advance")
         with open_ledger() as ledger:
-            [status] = all_statuses(ledger)
+            [status] = ledger.query(lambda tx: newest_statuses(ledger, tx))
         if state == "lost":
             return status.finished
         return any(batch.missing for batch in status.batches)

@@ -10,10 +10,7 @@ from typing import Any
 import programs
 from behave import then, when
 from behave.runner import Context
-from sqlalchemy import func, select
-from staging import ledger_values, make_provider, until
-
-from claude_batch.ledger.schema import requests
+from staging import make_provider, until
 
 MORTAL = """
 import os, signal, sys
@@ -60,20 +57,6 @@ def _(context: Context, prompts: str) -> None:
 
     context.outcomes = asyncio.run(ask())
     context.error = context.outcomes[0]
-
-
-@then("the API has processed {count:d} requests in all")
-def _(context: Context, count: int) -> None:
-    assert len(context.api.billing()) == count, context.api.billing()
-
-
-def _held() -> int:
-    return ledger_values(select(func.count()).select_from(requests))[0]
-
-
-@then("the ledger holds {count:d} requests")
-def _(context: Context, count: int) -> None:
-    assert _held() == count, _held()
 
 
 @then("no lock of a dead process lies beside the ledger")

@@ -28,10 +28,10 @@ from claude_batch.cli.app import group
 from claude_batch.core import errors
 from claude_batch.core import events as event_module
 from claude_batch.core.events import Event
+from claude_batch.core.files import MOST_BYTES
 from claude_batch.core.limited import MOST_MEMORY
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
-from claude_batch.core.small_files import MOST_BYTES
 from claude_batch.dashboard import SHORTEST_TOKEN
 from claude_batch.gateway import LARGEST_BODIES, LARGEST_BODY
 from claude_batch.gateway.asgi import PATIENCE, SLOWEST
@@ -52,7 +52,7 @@ from claude_batch.lifecycle.tool_runner import ASKING_AT_ONCE, TOOLS_AT_ONCE
 from claude_batch.providers.keywords import SettingKeywords
 from claude_batch.providers.middleware_runner import WORKERS
 from claude_batch.providers.preflight import MOST_SHAPES
-from claude_batch.providers.status import all_statuses
+from claude_batch.providers.status import NEWEST_RUNS
 from claude_batch.wire import limits
 from claude_batch.wire.batches_client import LONGEST_LINE
 from claude_batch.wire.connection import MOST_BODY_BYTES
@@ -310,7 +310,7 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
         "betas of a request": (limits.LONGEST_BETAS,),
         "size of a response, unpacked": (MOST_BODY_BYTES // 2**20,),
         "shapes of requests that preflight checks in a run": (MOST_SHAPES,),
-        "runs that `status` lists": (inspect.signature(all_statuses).parameters["limit"].default,),
+        "runs that `status` lists": (NEWEST_RUNS,),
         "functions that a model calls, in one process": (TOOLS_AT_ONCE, ASKING_AT_ONCE),
         "plain methods of middleware, in one process": (WORKERS,),
         "events that an observer has not taken": (QUEUE,),

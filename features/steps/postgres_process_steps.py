@@ -32,7 +32,7 @@ from claude_batch.ledger.backends.backend import LeaderLock, ProcessLock
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches, requests, runs
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.leader_lock import sweep
+from claude_batch.lifecycle.ended_processes import sweep
 from claude_batch.sandbox.fault_plan import FaultPlan
 
 WORKSPACE = 1
@@ -241,8 +241,7 @@ def _(context: Context, name: str) -> None:
 
 @when("the heartbeats of process {name:w} fail with a MemoryError for {seconds:d} seconds")
 def _(context: Context, name: str, seconds: int) -> None:
-    beats: Any = context.processes[name].lock
-    with patch.object(beats._leases, "_beat", side_effect=MemoryError):
+    with patch.object(context.processes[name].lock, "_beat", side_effect=MemoryError):
         time.sleep(seconds)
 
 

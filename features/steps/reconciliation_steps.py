@@ -159,12 +159,6 @@ def _(context: Context, first: int, second: int) -> None:
     assert list(sizes.values()) == [first, second], sizes
 
 
-@then("the API comes to have processed {count:d} requests, none twice")
-def _(context: Context, count: int) -> None:
-    until(lambda: len(context.api.billing()) == count)
-    assert context.api.billing_summary()["processed_more_than_once"] == 0
-
-
 @rule("a halt at second 1000 with probes after 5 minutes stands")
 def _(refusals: int, second: float) -> dict[str, object]:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])

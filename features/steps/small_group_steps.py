@@ -18,7 +18,7 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.cli.server_commands import saying_small_groups
-from claude_batch.lifecycle import notices
+from claude_batch.lifecycle import call_queue
 
 _SETTINGS: dict[str, Any] = {**QUICK, "linger": 0.1}
 _Ask = Callable[[int], Awaitable[Any]]
@@ -70,11 +70,11 @@ def _in_threads(provider: cb.ClaudeBatchProvider, calls: int, at_a_time: int) ->
 def _(context: Context, caller: str, calls: int, at_a_time: int) -> dict[str, str]:
     ledger = context.tmp / f"{caller}-{calls}.db"
     mode = "live" if "live" in caller else "batch"
-    at_once = 0.0 if "after a while" in caller else notices.AT_ONCE
+    at_once = 0.0 if "after a while" in caller else call_queue.AT_ONCE
     in_a_gateway = saying_small_groups() if "gateway" in caller else nullcontext()
     with (
         cb.ClaudeBatchProvider(ledger=ledger, mode=mode, **_SETTINGS) as provider,
-        mock.patch.object(notices, "AT_ONCE", at_once),
+        mock.patch.object(call_queue, "AT_ONCE", at_once),
         warnings.catch_warnings(record=True) as warned,
         redirect_stderr(io.StringIO()) as printed,
         in_a_gateway,
@@ -85,6 +85,6 @@ def _(context: Context, caller: str, calls: int, at_a_time: int) -> dict[str, st
         else:
             kinds = {"client": _creates, "client in turns": _takes_turns}
             asyncio.run(_in_groups(kinds.get(caller, _responds)(provider), calls, at_a_time))
-    said = [str(each.message) for each in warned if each.filename == notices.__file__]
+    said = [str(each.message) for each in warned if each.filename == call_queue.__file__]
     said += [printed.getvalue()] if printed.getvalue() else []
     return {"warning": "\n".join(said)}

@@ -306,11 +306,6 @@ def _(context: Context) -> None:
     context.actor.respond_sync("once")
 
 
-@then("the API has processed each prompt once")
-def _(context: Context) -> None:
-    assert len(context.api.billing()) == 1, context.api.billing()
-
-
 @when("the objects that {few:d} and {many:d} waiting calls keep are counted")
 def _(context: Context, few: int, many: int) -> None:
     async def kept(count: int) -> int:

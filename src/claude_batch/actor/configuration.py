@@ -29,13 +29,13 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from claude_batch.actor.documents import Document, documents_of, with_documents
-from claude_batch.actor.output import Labels
+from claude_batch.actor.output import Labels, checked_schema, schema_in
 from claude_batch.actor.tools import Toolset, as_tool, functions_in, toolset_of
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.wire.encoding import is_list_of_text, kind_fault, plain_text
 from claude_batch.wire.limits import CAPABILITIES
-from claude_batch.wire.schemas import close_objects, schema_fault
+from claude_batch.wire.schemas import close_objects
 
 LONGEST_ACTOR_NAME = 256
 """Most characters of an actor's name, with its namespace."""
@@ -52,18 +52,6 @@ LOOSE_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k", "stop_sequences"
 # Messages parameters that hosts write beside `model` instead of in `options`. To carry them without
 # sending them would silently change every answer.
 
-_ACTOR_KEYS = (
-    *_HOISTED,
-    *LOOSE_OPTIONS,
-    "config",
-    "model",
-    "model_id",
-    "name",
-    "provider",
-    "provider_type",
-    "type",
-    "version",
-)
 _CONFIG_KEYS = (*_HOISTED, *LOOSE_OPTIONS, "provider", "model", "actor")
 
 MESSAGES_PARAMETERS = (
@@ -412,14 +400,14 @@ class ActorConfiguration(BaseModel):
     @field_validator("response_format")
     @classmethod
     def _check_response_format(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if _schema_of(value) is not None:
+        if schema_in(value) is not None:
             checked_schema(value)
         return value
 
     @field_validator("citations")
     @classmethod
     def _check_citations(cls, citations: bool, info: ValidationInfo) -> bool:
-        if citations and (schema := _schema_of(info.data.get("response_format"))) is not None:
+        if citations and (schema := schema_in(info.data.get("response_format"))) is not None:
             try:
                 Labels(close_objects(schema))
             except InvalidRequestError as error:
@@ -495,7 +483,7 @@ class ActorConfiguration(BaseModel):
     @property
     def response_schema(self) -> dict[str, Any] | None:
         """Return the JSON schema of ``response_format``, in whichever form it is written."""
-        return _schema_of(self.response_format)
+        return schema_in(self.response_format)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -640,7 +628,7 @@ class ActorConfiguration(BaseModel):
     def to_yaml(self) -> str:
         """Return `to_dict` as YAML. Raises `ActorConfigurationError` for unsupported values."""
         # Imported here, because most programs write no actor, and PyYAML is large.
-        from claude_batch.core.yaml_writer import yaml_of
+        from claude_batch.core.yaml_text import yaml_of
 
         written = self.to_dict()
         try:
@@ -697,6 +685,9 @@ class ActorConfiguration(BaseModel):
         return ""
 
 
+_ACTOR_KEYS = (*ActorConfiguration.model_fields, *LOOSE_OPTIONS)
+
+
 # --- small things ---------------------------------------------------------------------------------
 
 
@@ -739,50 +730,3 @@ def _raise_key_faults(data: Mapping[str, Any]) -> None:
 
 def _named_after(identifier: str) -> str:
     return identifier if "/" in identifier else f"local/{identifier}"
-
-
-_SCHEMA_WORDS = frozenset(
-    ("type", "properties", "anyOf", "oneOf", "allOf", "$ref", "enum", "const")
-)
-
-
-def checked_schema(value: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the JSON schema in a ``response_format``.
-
-    Raises ``ValueError`` if there is none, or if the API does not accept it.
-    """
-    schema = _schema_of(value)
-    if schema is None:
-        raise ValueError("is not a JSON schema; write the schema itself")
-    if (fault := schema_fault(schema)) is not None:
-        raise ValueError(f"the API does not accept this schema: {fault}")
-    return schema
-
-
-def _schema_of(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the JSON schema in a ``response_format``. Raises ``ValueError`` if there is none."""
-    if value is None:
-        return None
-    kind = value.get("type")
-    if kind == "text":
-        return None
-    if kind == "json_object":
-        raise ValueError(
-            "type json_object does not define the answer's format; give a JSON schema: "
-            "{type: json_schema, schema: {…}}"
-        )
-    schema: object = value
-    if kind == "json_schema":
-        schema = value.get("schema")
-        if schema is None:
-            schema = value.get("json_schema")
-            if isinstance(schema, Mapping) and "schema" in schema:
-                # OpenAI's form: {type: json_schema, json_schema: {name: …, schema: {…}}}.
-                schema = cast("Mapping[str, Any]", schema)["schema"]
-    if not isinstance(schema, Mapping) or not _SCHEMA_WORDS.intersection(
-        cast("Mapping[str, Any]", schema)
-    ):
-        raise ValueError(
-            "is not a JSON schema; write the schema itself, or {type: json_schema, schema: {…}}"
-        )
-    return dict(cast("Mapping[str, Any]", schema))

@@ -22,8 +22,8 @@ from claude_batch.actor.configuration import (
 )
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.small_files import read_small
-from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, pairs, yaml_faults
+from claude_batch.core.files import read_small
+from claude_batch.core.yaml_text import BoundedLoader, YamlFault, pairs, yaml_faults
 
 _log = logging.getLogger(__name__)
 

@@ -570,3 +570,52 @@ def output_format_of(kind: type[Any] | UnionType) -> OutputFormat[Any]:
         return _made(kind, written_kind(kind))
     except TypeError:  # of a type that cannot be hashed
         return OutputFormat(cast("type[Any]", kind))
+
+
+# The schema in a response format ------------------------------------------------------------------
+
+_SCHEMA_WORDS = frozenset(
+    ("type", "properties", "anyOf", "oneOf", "allOf", "$ref", "enum", "const")
+)
+
+
+def checked_schema(value: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the JSON schema in a ``response_format``.
+
+    Raises ``ValueError`` if there is none, or if the API does not accept it.
+    """
+    schema = schema_in(value)
+    if schema is None:
+        raise ValueError("is not a JSON schema; write the schema itself")
+    if (fault := schema_fault(schema)) is not None:
+        raise ValueError(f"the API does not accept this schema: {fault}")
+    return schema
+
+
+def schema_in(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the JSON schema in a ``response_format``. Raises ``ValueError`` if there is none."""
+    if value is None:
+        return None
+    kind = value.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        raise ValueError(
+            "type json_object does not define the answer's format; give a JSON schema: "
+            "{type: json_schema, schema: {…}}"
+        )
+    schema: object = value
+    if kind == "json_schema":
+        schema = value.get("schema")
+        if schema is None:
+            schema = value.get("json_schema")
+            if isinstance(schema, Mapping) and "schema" in schema:
+                # OpenAI's form: {type: json_schema, json_schema: {name: …, schema: {…}}}.
+                schema = cast("Mapping[str, Any]", schema)["schema"]
+    if not isinstance(schema, Mapping) or not _SCHEMA_WORDS.intersection(
+        cast("Mapping[str, Any]", schema)
+    ):
+        raise ValueError(
+            "is not a JSON schema; write the schema itself, or {type: json_schema, schema: {…}}"
+        )
+    return dict(cast("Mapping[str, Any]", schema))

@@ -21,7 +21,6 @@ from claude_batch.actor.configuration import (
     MESSAGES_PARAMETERS,
     ActorConfiguration,
     check_options,
-    checked_schema,
 )
 from claude_batch.actor.documents import (
     DocumentLike,
@@ -31,10 +30,17 @@ from claude_batch.actor.documents import (
     inside,
     messages_with,
 )
-from claude_batch.actor.output import Labels, OutputFormat, output_format_of, written_kind
+from claude_batch.actor.output import (
+    Labels,
+    OutputFormat,
+    checked_schema,
+    output_format_of,
+    written_kind,
+)
 from claude_batch.actor.sdk_blocks import plain_messages
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params, not_finite
+from claude_batch.wire.inbound import mapping_or_none
 from claude_batch.wire.limits import API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 from claude_batch.wire.messages import cites
 from claude_batch.wire.schemas import close_objects
@@ -403,44 +409,43 @@ class RequestEncoder:
             if own.model is not None and configuration.model_named(own.model) != model:
                 # What the actor says of its own model holds for no other.
                 model, capabilities = configuration.model_named(own.model), {}
-        self._betas: tuple[str, ...] = tuple(parameters.pop("betas", None) or ())
         defaults = dict(default_options or {})
-        if not self._betas:
-            self._betas = tuple(defaults.pop("betas", None) or ())
-        defaults.pop("betas", None)
+        default_betas = defaults.pop("betas", None)
+        betas = tuple[str, ...](parameters.pop("betas", None) or default_betas or ())
         for name in SAMPLING_PARAMETERS:
             if defaults.get(name) is not None and not takes_sampling(model):
                 _log.warning("%s does not accept `%s`: the default is dropped", model, name)
                 del defaults[name]
         # A header of the SDK's, not a part of the body.
-        self._user_profile: str | None = parameters.pop("user_profile_id", None)
-        if self._user_profile is not None:
+        user_profile: str | None = parameters.pop("user_profile_id", None)
+        if user_profile is not None:
             # The API refuses a request whose body names another profile than the header.
             defaults.pop("user_profile_id", None)
-        max_tokens = parameters.pop("max_tokens", None)
-        if max_tokens is None:
-            max_tokens = defaults.pop("max_tokens", None)
-        if max_tokens is None:
-            max_tokens = DEFAULT_MAX_TOKENS
+        limits = (parameters.pop("max_tokens", None), defaults.pop("max_tokens", None))
+        max_tokens = next((each for each in limits if each is not None), DEFAULT_MAX_TOKENS)
         self._name = configuration.name
         self._known_params = {"model", "messages", *MESSAGES_PARAMETERS}
         self._warn_unknown(parameters)
         self._constant: dict[str, Any] = {"model": model, "max_tokens": max_tokens, **parameters}
-        self._defaults: dict[str, Any] | None = {
-            name: value for name, value in defaults.items() if name not in self._constant
-        } or None
+        self._options: dict[str, Any] = {
+            "defaults": {n: value for n, value in defaults.items() if n not in self._constant},
+            "betas": betas,
+            "user_profile": user_profile,
+            "batch": batch,
+            "capabilities": capabilities,
+        }
         self._raw: dict[str, Any] = {
             name: self._constant[name]
             for name in ("model", "max_tokens", "system")
             if name in self._constant
         }
-        # A format that was requested by name (`output_format`) applies to raw params too.
-        self._format: object = (
-            parameters["output_config"]["format"]
-            if configuration.output_required or (own is not None and own.output_format is not None)
-            else None
+        self._format: object = (mapping_or_none(parameters.get("output_config")) or {}).get(
+            "format"
         )
-        self._capabilities = capabilities
+        # A format that was requested by name (`output_format`) applies to raw params too.
+        self._formats_raw: bool = configuration.output_required or (
+            own is not None and own.output_format is not None
+        )
         self._documents = configuration.common_documents
         self._citations = configuration.citations
         # Most requests of a run differ only in their prompt, so only the prompt is encoded for
@@ -449,14 +454,7 @@ class RequestEncoder:
         if self._documents:
             return  # files may change between two requests
         with suppress(InvalidRequestError):  # each request raises it later, under its own key
-            self._prompts = PromptParams(
-                self._with_prompt,
-                defaults=self._defaults,
-                betas=self._betas,
-                user_profile=self._user_profile,
-                batch=batch,
-                capabilities=self._capabilities,
-            )
+            self._prompts = PromptParams(self._with_prompt, **self._options)
 
     def has_documents(self, request: ActorRequest) -> bool:
         """Return whether the request has documents of its own or the actor's, to be read."""
@@ -476,37 +474,48 @@ class RequestEncoder:
                 _check_prompt(request)
                 prompt = request
             elif request.differs:
-                return self._for(request).encode(_without_own(request), placing)
+                plain = replace(request, model=None, options=None, output_format=None)
+                return self._for(request).encode(plain, placing)
             else:
                 prompt = None if request.documents else request.prompt
             if self._prompts is not None and prompt is not None:
                 return self._prompts.encode(prompt)
-            params, defaults, betas, shared = self._parts(request)
-            if "output_config" in params and cites(params.get("messages")):
-                params = self._in_fields(params)
-
-            named_itself = params.get("user_profile_id") is not None  # raw params
-
-            def encoded(messages: object) -> EncodedRequest:
-                return encode_params(
-                    {**params, "messages": messages},
-                    defaults=defaults,
-                    betas=betas,
-                    user_profile=None if named_itself else self._user_profile,
-                    batch=self._batch,
-                    capabilities=self._capabilities,
-                )
-
-            if shared is None or not self._batch:
-                return encoded(params.get("messages"))
-            named = encoded(shared.named())
-            if placing is None or named.headers.api_version != API_VERSION:
-                # Under older versions of the API, files need a beta, and so a separate lane.
-                placing = inside
-            whole = encoded(shared.placed(placing))
-            return EncodedRequest(whole.params, whole.headers, named.params)
+            return self._encode_whole(self._with_common(ActorRequest.of(request)), placing)
         except InvalidRequestError as error:
             raise error.naming(None if isinstance(request, str) else request.key) from None
+
+    def _encode_whole(self, request: ActorRequest, placing: Placing | None) -> EncodedRequest:
+        # The same keys in the same order every time: equal requests have equal bytes, and the API
+        # caches a prefix that all of them share.
+        params, options = {**self._constant}, {**self._options}
+        shared: Shared | None = None
+        if request.params is not None:
+            params = self._raw_params(request.params)
+            options |= {"defaults": None, "betas": ()}
+            if params.get("user_profile_id") is not None:
+                options["user_profile"] = None
+        elif request.documents:
+            params["messages"], shared = messages_with(
+                request.documents,
+                request.prompt,
+                request.messages,
+                model=self._constant["model"],
+                citations=request.citations,
+            )
+        elif request.prompt is not None:
+            params = self._with_prompt(request.prompt)
+        else:
+            params["messages"] = request.messages
+        if "output_config" in params and cites(params.get("messages")):
+            params = self._in_fields(params)
+        if shared is None or not self._batch:
+            return encode_params(params, **options)
+        named = encode_params({**params, "messages": shared.named()}, **options)
+        if placing is None or named.headers.api_version != API_VERSION:
+            # Under older versions of the API, files need a beta, and so a separate lane.
+            placing = inside
+        whole = encode_params({**params, "messages": shared.placed(placing)}, **options)
+        return EncodedRequest(whole.params, whole.headers, named.params)
 
     def _for(self, request: ActorRequest) -> RequestEncoder:
         """Return the encoder of a request's own model, options and format."""
@@ -522,39 +531,6 @@ class RequestEncoder:
                 self._derived[key] = found
         return found
 
-    def _parts(
-        self, request: RequestLike
-    ) -> tuple[dict[str, Any], dict[str, Any] | None, tuple[str, ...], Shared | None]:
-        # The same keys in the same order every time: equal requests have equal bytes, and the API
-        # caches a prefix that all of them share.
-        if isinstance(request, str):
-            _check_prompt(request)
-            if not self._documents:
-                return self._with_prompt(request), self._defaults, self._betas, None
-        if not isinstance(request, ActorRequest):
-            request = ActorRequest.of(request)
-        request = self._with_common(request)
-        if request.documents:
-            messages, shared = messages_with(
-                request.documents,
-                request.prompt,
-                request.messages,
-                model=self._constant["model"],
-                citations=request.citations,
-            )
-            return {**self._constant, "messages": messages}, self._defaults, self._betas, shared
-        if request.prompt is not None:
-            return self._with_prompt(request.prompt), self._defaults, self._betas, None
-        if request.messages is not None:
-            params = {**self._constant, "messages": request.messages}
-            return params, self._defaults, self._betas, None
-        params = {**self._raw, **(request.params or {})}
-        if not self._known_params.issuperset(params):
-            self._warn_unknown(params)
-        if self._format is not None:
-            params["output_config"] = self._with_format(params.get("output_config"))
-        return params, None, (), None
-
     def _with_common(self, request: ActorRequest) -> ActorRequest:
         """Add the actor's documents and citations; raw params hold their own blocks."""
         if request.params is not None or not (self._documents or self._citations):
@@ -562,6 +538,14 @@ class RequestEncoder:
         documents = (*self._documents, *request.documents)
         citations = request.citations or (self._citations and bool(documents))
         return replace(request, documents=documents, citations=citations)
+
+    def _raw_params(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        params = {**self._raw, **own}
+        if not self._known_params.issuperset(params):
+            self._warn_unknown(params)
+        if self._formats_raw:
+            params["output_config"] = self._with_format(params.get("output_config"))
+        return params
 
     def _with_format(self, own: object) -> dict[str, Any]:
         if own is not None and not isinstance(own, Mapping):
@@ -588,16 +572,11 @@ class RequestEncoder:
 
         The API rejects a schema together with citations.
         """
-        given: object = params["output_config"]
-        fixed: dict[str, Any] = self._constant.get("output_config") or {}
-        own: Any = fixed.get("format")
-        if not isinstance(given, Mapping) or not isinstance(own, Mapping):
-            return params  # encoding reports what is not a format
-        config = dict(cast("Mapping[str, Any]", given))
-        schema = cast("Mapping[str, Any]", own).get("schema")
-        if config.get("format") is not own or not isinstance(schema, Mapping):
-            return params
-        del config["format"]
+        given = mapping_or_none(params["output_config"]) or {}
+        own = mapping_or_none(self._format) or {}
+        if given.get("format") is not self._format or not isinstance(own.get("schema"), Mapping):
+            return params  # another schema, or none: encoding reports what is not a format
+        config = {name: value for name, value in given.items() if name != "format"}
         words = self._instruction
         system: object = params.get("system")
         if isinstance(system, list):
@@ -615,10 +594,6 @@ class RequestEncoder:
 
     def _with_prompt(self, prompt: str) -> dict[str, Any]:
         return {**self._constant, "messages": [{"role": "user", "content": prompt}]}
-
-
-def _without_own(request: ActorRequest) -> ActorRequest:
-    return replace(request, model=None, options=None, output_format=None)
 
 
 def _own_key(request: ActorRequest) -> object | None:

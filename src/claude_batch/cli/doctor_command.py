@@ -368,7 +368,7 @@ def _use_faults(file: str) -> Iterator[str]:
     from claude_batch.actor.loader import ActorLoader
     from claude_batch.actor.request import RequestEncoder
     from claude_batch.core.errors import ActorConfigurationError, ActorError, ProviderNotFoundError
-    from claude_batch.core.small_files import read_small
+    from claude_batch.core.files import read_small
     from claude_batch.providers.registry import default_registry
 
     for actor in ActorLoader.load_all(file):

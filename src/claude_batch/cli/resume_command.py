@@ -401,7 +401,6 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         say_unfinished,
         wait_and_deliver,
     )
-    from claude_batch.providers.failure_report import failures_of
     from claude_batch.providers.reruns import parse_only
 
     only = tuple(word.strip() for given in only for word in given.split(","))
@@ -450,7 +449,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
             status = run.status()
             for line in _billed_lines(status):
                 say(line)
-            for line in failures_of(provider.ledger, status).advice:
+            for line in run.failures(status).advice:
                 say(options.completed(line))
             if not status.finished:
                 say_unfinished(run, status)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 import msgspec
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.actor.inputs import Inputs
     from claude_batch.actor.request import RequestLike
-    from claude_batch.ledger.deliveries import Displaced, Forms
+    from claude_batch.ledger.deliveries import Displaced
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.estimation import Estimate
     from claude_batch.providers.export import Format
@@ -391,6 +391,7 @@ def _ask(
         wait_and_deliver,
     )
     from claude_batch.ledger.deliveries import Forms
+    from claude_batch.providers.run_writer import EmptyRunError
 
     actor, inputs = asked.actor_and_inputs()
     prices = options.settings["prices"]
@@ -400,52 +401,95 @@ def _ask(
     check_output(output, results_dir, form, options.location, prints=wait)
     check_folder(results_dir, output)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
-    named = {os.path.abspath(place): place for place in (output, results_dir) if place is not None}
     with parkable(), open_provider(options) as provider:
-        from claude_batch.core.batch_processing import resolve_mode
-        from claude_batch.providers.estimation import STORED_SAMPLE
-
-        displaced: list[Displaced] = []
-        given = {**options.settings, "budget_usd": budget_usd}
-        budget = resolve_mode(actor.batch_processing or True, given).budget_usd
-        limit = None if budget is None else nano_dollars(budget)
-
-        def look(found: Estimate) -> None:
-            is_sampled = confirm_above is None and found.requests > STORED_SAMPLE
-            count = inputs.count - inputs.skipped
-            say(estimate_line(found, count, is_sampled=is_sampled))
-            if limit is not None and found.cost < limit < found.cost_most:
-                say(
-                    f"a budget of {write_usd(limit)} cannot reserve {dollars(found.cost_most)} at "
-                    "once, so requests wait until earlier batches have ended. A lower `max_tokens` "
-                    "reserves less"
-                )
-            if confirm_above is not None:
-                confirm(found, confirm_above)
-
         holding = nullcontext() if confirm_above is None else _unsent_if_refused(provider)
-        with holding, _parking(options) as stored:
-            run = _store(
-                provider,
-                actor,
-                inputs,
-                output,
-                label=label,
-                new=new,
-                budget_usd=budget_usd,
-                on_invalid=asked.refuse(actor, inputs),
-                look=look,
-                # A question about a sample would not be asked if the dear requests are not in it.
-                estimate_all=confirm_above is not None,
-                on_kept=stored.append,
-                displaced=displaced.append,
-                forms=forms,
-            )
+        with holding, _parking(options) as kept, StoredCount() as stored:
+            displaced: list[Displaced] = []
+            look = _look_of(actor, inputs, options, budget_usd, confirm_above)
+
+            def look_alone(found: Estimate) -> None:
+                stored.end()
+                look(found)
+
+            checked = _without_output(inputs, output, results_dir)
+            try:
+                run = provider.store(
+                    actor,
+                    inputs if output is None and results_dir is None else checked,
+                    label=label,
+                    new=new,
+                    budget_usd=budget_usd,
+                    # `resume` may be typed in another directory.
+                    output=None if output is None else os.path.abspath(output),
+                    forms=forms,
+                    on_invalid=asked.refuse(actor, inputs),
+                    on_stored=stored.show,
+                    on_estimate=look_alone,
+                    # A question about a sample would not be asked if it lacks the dear requests.
+                    estimate_all=confirm_above is not None,
+                    on_kept=kept.append,
+                    on_displaced=displaced.append,
+                    spare_single=inputs.skips,
+                    send_meanwhile=False,
+                )
+            except EmptyRunError:
+                raise BadInput(inputs.nothing()) from None
+            except InvalidRequestError as error:
+                # Each request's own error went to `on_invalid`; this one is the run's, such as its
+                # label's.
+                raise BadInput(str(error)) from None
+            kept.append(run.id)
+            stored.end()
+            _say_stored(run, inputs)
+            named = {os.path.abspath(place): place for place in (output, results_dir) if place}
             for each in displaced:
                 say(_displaced_line(each, named[each.place], options))
         if wait:
             return wait_and_deliver(provider, run, output, options, forms=forms)
         return _submit(provider, run, options)
+
+
+def _look_of(
+    actor: ActorConfiguration,
+    inputs: Inputs,
+    options: ProviderOptions,
+    budget_usd: Decimal | None,
+    confirm_above: Decimal | None,
+) -> Callable[[Estimate], None]:
+    """Return the callback for the estimate of a run; it may ask whether to send it."""
+    from claude_batch.core.batch_processing import resolve_mode
+    from claude_batch.providers.estimation import STORED_SAMPLE
+
+    given = {**options.settings, "budget_usd": budget_usd}
+    budget = resolve_mode(actor.batch_processing or True, given).budget_usd
+    limit = None if budget is None else nano_dollars(budget)
+
+    def look(found: Estimate) -> None:
+        is_sampled = confirm_above is None and found.requests > STORED_SAMPLE
+        count = inputs.count - inputs.skipped
+        say(estimate_line(found, count, is_sampled=is_sampled))
+        if limit is not None and found.cost < limit < found.cost_most:
+            say(
+                f"a budget of {write_usd(limit)} cannot reserve {dollars(found.cost_most)} at "
+                "once, so requests wait until earlier batches have ended. A lower `max_tokens` "
+                "reserves less"
+            )
+        if confirm_above is not None:
+            confirm(found, confirm_above)
+
+    return look
+
+
+def _say_stored(run: Run, inputs: Inputs) -> None:
+    if inputs.skipped:
+        say(f"skipped {inputs.skipped:,} of {count_of(inputs.count, 'item')}")
+    status = run.status()
+    # For a run that was submitted before, the provider has reported what it holds and retries.
+    if status.created >= inputs.begun:
+        if status.finished:
+            say(f"{run.id} is finished: every request was answered before")
+        else:
+            say(f"{run.id} is stored: {count_of(status.total, 'request')}")
 
 
 @contextmanager
@@ -497,15 +541,21 @@ LINES_APART = 1.0
 
 
 class StoredCount:
-    """Shows the number of stored requests on standard error, at most once a second."""
+    """Shows the number of stored requests on standard error, until the end of a block."""
 
     def __init__(self) -> None:
         self._shown = time.monotonic()
         self._live = contextlib.ExitStack()
         self._status: Status | None = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
     def show(self, count: int) -> None:
-        """Show the number, unless the last one was shown just now."""
+        """Show the number, at most once a second."""
         now = time.monotonic()
         if now - self._shown < LINES_APART:
             return
@@ -526,16 +576,6 @@ class StoredCount:
         self._live.close()
 
 
-@contextmanager
-def storing() -> Generator[StoredCount]:
-    """Yield what shows the number of stored requests until the end of the block."""
-    count = StoredCount()
-    try:
-        yield count
-    finally:
-        count.end()
-
-
 def _without_output(
     requests: Iterable[RequestLike], output: str | None, folder: str | None
 ) -> Iterator[RequestLike]:
@@ -552,88 +592,23 @@ def _without_output(
         yield request
 
 
-def _store(
-    provider: ClaudeBatchProvider,
-    actor: ActorConfiguration,
-    inputs: Inputs,
-    output: str | None,
-    *,
-    label: str | None,
-    new: bool,
-    budget_usd: Decimal | None,
-    on_invalid: Callable[[InvalidRequestError], None],
-    look: Callable[[Estimate], None],
-    estimate_all: bool,
-    on_kept: Callable[[str], None],
-    displaced: Callable[[Displaced], None],
-    forms: Forms,
-) -> Run:
-    from claude_batch.providers.run_writer import EmptyRunError
-
-    try:
-        with storing() as stored:
-
-            def look_alone(found: Estimate) -> None:
-                stored.end()
-                look(found)
-
-            run = provider.store(
-                actor,
-                _without_output(inputs, output, forms.results_dir)
-                if output or forms.results_dir
-                else inputs,
-                label=label,
-                new=new,
-                budget_usd=budget_usd,
-                on_estimate=look_alone,
-                estimate_all=estimate_all,
-                on_kept=on_kept,
-                # `resume` may be typed in another directory.
-                output=None if output is None else os.path.abspath(output),
-                on_invalid=on_invalid,
-                on_stored=stored.show,
-                spare_single=inputs.skips,
-                send_meanwhile=False,
-                on_displaced=displaced,
-                forms=forms,
-            )
-    except EmptyRunError:
-        raise BadInput(inputs.nothing()) from None
-    except InvalidRequestError as error:
-        # Each request's own error went to `on_invalid`; this one is the run's, such as its label's.
-        raise BadInput(str(error)) from None
-    on_kept(run.id)
-    if inputs.skipped:
-        say(f"skipped {inputs.skipped:,} of {count_of(inputs.count, 'item')}")
-    status = run.status()
-    # For a run that was submitted before, the provider has reported what it holds and retries.
-    if status.created >= inputs.begun:
-        if status.finished:
-            say(f"{run.id} is finished: every request was answered before")
-        else:
-            say(f"{run.id} is stored: {count_of(status.total, 'request')}")
-    return run
-
-
 _CLAIMED = 5.0
 """Seconds within which a call that the ledger has is made; after them, another process makes it."""
 
 
 def _wait_for_live_calls(provider: ClaudeBatchProvider, run: Run) -> None:
     """Wait until no live call of the run is under way, because it is answered only here."""
-    from claude_batch.cli.run_delivery import LONGEST_REST, RESTS_PER_LOOK
-
     seen = time.monotonic()
     while True:
         begun = time.monotonic()
         if not provider.packed_requests(run.id).live:
             return
-        looked = time.monotonic() - begun  # counting a large run is expensive
+        looked = time.monotonic() - begun
         if provider.live_calls:
             seen = begun
         elif begun - seen > _CLAIMED:
             return
-        time.sleep(min(LONGEST_REST, max(0.1, RESTS_PER_LOOK * looked)))
+        time.sleep(min(5.0, max(0.1, 100 * looked)))  # counting a large run is expensive
 
 
 def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:

@@ -56,8 +56,8 @@ from claude_batch.providers.export import (
     write_file,
     write_folder,
 )
-from claude_batch.providers.failure_report import failures_of, may_be_retried
-from claude_batch.providers.progress_reports import Show, counts_line, display
+from claude_batch.providers.failure_report import may_be_retried
+from claude_batch.providers.progress_reports import LookRate, Show, counts_line, display
 
 if TYPE_CHECKING:
     from claude_batch.ledger.deliveries import Forms, Outstanding
@@ -67,20 +67,13 @@ if TYPE_CHECKING:
     from claude_batch.providers.run import Run
     from claude_batch.providers.status import RunStatus
 
-LOOK = 0.5
-"""Seconds between two status checks while a run is waited for."""
+_LOOK = 0.5
+"""Seconds between two questions whether a wait has ended."""
+
+_RESTS_PER_LOOK = 100
+"""Pause of the display after it has read a run's status, relative to how long that took."""
 
 _AnswerT = TypeVar("_AnswerT", bound="Answer | Success")
-
-RESTS_PER_LOOK = 100
-LONGEST_REST = 5.0
-"""Maximum seconds that the display pauses after a status check.
-
-Otherwise the pause is ``RESTS_PER_LOOK`` times as long as the check took.
-"""
-
-LONGEST_LOOK = 5.0
-"""Seconds after which the display updates even without a change, because ages grow."""
 
 CONTACT_FAILURES = 3
 """Consecutive failures of a server that never answered, after which the run is parked."""
@@ -286,7 +279,7 @@ def _conclude(
             return Exit.PARKED
     write()
     say(f"{run.id} {status.state}: {counts_line(status)}")
-    _say_failures(provider, status, options)
+    _say_failures(run, status, options)
     if status.deadline is not None and status.deadline.outcome is not None:
         say(f"its deadline was {status.deadline.outcome}")
     say(cost_line(run.cost(status=status)))
@@ -308,10 +301,8 @@ def how_to_reach(provider: ClaudeBatchProvider, run_id: str, options: ProviderOp
     )
 
 
-def _say_failures(
-    provider: ClaudeBatchProvider, status: RunStatus, options: ProviderOptions
-) -> None:
-    report = failures_of(provider.ledger, status)
+def _say_failures(run: Run, status: RunStatus, options: ProviderOptions) -> None:
+    report = run.failures(status)
     if report.kinds:
         for line in report.lines():
             say(line)
@@ -327,9 +318,9 @@ def _wait(
     """Wait until a run has ended; return its status, or the exception that ended the wait."""
     waiting = _Waiting(run)
     waiting.start()
-    seen, again = -1, 0.0
+    rate = LookRate(rests=_RESTS_PER_LOOK)
     while True:
-        waiting.join(LOOK)
+        waiting.join(_LOOK)
         if waiting.outcome is not None:
             return waiting.outcome
         if _asked_to_park.is_set():
@@ -340,9 +331,7 @@ def _wait(
             trouble = contact.last_failure
             if contact.failures >= CONTACT_FAILURES:
                 return _NoContact(trouble)
-        # Counting a large run is expensive: only after a change, and at a limited rate.
-        version = provider.version
-        if version != seen or trouble or time.monotonic() >= again:
+        if rate.is_due(provider.version + contact.failures):
             begun = time.monotonic()
             if (missing := provider.missing_tools(run.id)) is not None:
                 return _NoTools(missing)
@@ -351,8 +340,7 @@ def _wait(
                 progress = run.progress(status)
                 waits = trouble or options.completed(status.waiting_for)
                 show(replace(status, waiting_for=waits), progress)
-            seen, again = version, begun + LONGEST_LOOK
-            waiting.join(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
+            rate.rest(time.monotonic() - begun)
 
 
 def deliver(

@@ -110,7 +110,7 @@ def saying_small_groups() -> Generator[None]:
 
     The warning names functions of this library, which the callers of a gateway do not use.
     """
-    from claude_batch.lifecycle.notices import SmallGroupsWarning
+    from claude_batch.lifecycle.call_queue import SmallGroupsWarning
 
     show = warnings.showwarning
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -23,6 +24,7 @@ from claude_batch.providers.cost_report import CostReport, CostShare, cost_in
 from claude_batch.providers.failure_report import failures_in
 from claude_batch.providers.progress import Progress, ProgressReader
 from claude_batch.providers.progress_reports import (
+    LookRate,
     ago,
     counts_line,
     progress_words,
@@ -30,7 +32,7 @@ from claude_batch.providers.progress_reports import (
     status_line,
     without_times,
 )
-from claude_batch.providers.status import Finished, RunStatus, all_statuses_in, status_in
+from claude_batch.providers.status import Finished, RunStatus, newest_statuses, status_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -101,7 +103,7 @@ class StatusReader:
         workers, now = tuple(self._ledger.workers()), self._ledger.now()
         with self._ledger.read() as tx:
             if self._run_id is None:
-                statuses = all_statuses_in(self._ledger, tx, finished=self._finished)
+                statuses = newest_statuses(self._ledger, tx, finished=self._finished)
                 statuses = [self._with_flags(status) for status in statuses]
                 return StatusReport(tuple(statuses), now, workers=workers)
             status = self._with_flags(status_in(self._ledger, tx, self._run_id))
@@ -184,12 +186,6 @@ def worker_line(worker: Worker) -> str:
 _LOOK = 0.5
 """Seconds between two questions whether the ledger has changed, which cost next to nothing."""
 
-_RESTS = 20
-"""Reading a large run is expensive: the pause after it, relative to how long it took."""
-
-_AGES = 5.0
-"""Seconds after which the status is read again without a commit: times go on, and processes end."""
-
 
 def watch_status(ledger: Ledger, reader: StatusReader) -> None:
     """Show the status whenever it changes, until the run ends or the user interrupts.
@@ -200,16 +196,16 @@ def watch_status(ledger: Ledger, reader: StatusReader) -> None:
         with ExitStack() as opened:
             watch = opened.enter_context(closing(ledger.watch()))
             show = _display(opened)
-            due = 0.0
+            rate, version = LookRate(longest=math.inf), 0
             while not reader_has_gone():
-                if watch.changed() or time.monotonic() >= due:
+                version += watch.changed()
+                if rate.is_due(version):
                     began = time.monotonic()
                     report = ledger.patiently(reader.read)
                     show(report)
                     if reader.is_over(report):
                         return
-                    due = time.monotonic() + _AGES
-                    time.sleep(_RESTS * (time.monotonic() - began))
+                    rate.rest(time.monotonic() - began)
                 time.sleep(_LOOK)
     except KeyboardInterrupt:
         return  # the usual end of watching

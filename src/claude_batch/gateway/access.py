@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from claude_batch.core.errors import STATUS_OF_TYPE, ActorConfigurationError
-from claude_batch.core.small_files import read_small
+from claude_batch.core.files import read_small
 from claude_batch.gateway import GatewaySettings
 from claude_batch.serving import HostCheck, is_loopback
 from claude_batch.wire.batches_client import BatchesClient

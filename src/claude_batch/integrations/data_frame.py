@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, overload
 
 from claude_batch.core.errors import ActorConfigurationError
@@ -82,15 +82,10 @@ def _schema() -> dict[str, Any]:
 
 
 def _frame(rows: Iterable[dict[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:
+    """Return one frame, made of some rows at a time: they take less of it than as dictionaries."""
     import polars as pl
 
-    return pl.concat([pl.DataFrame(schema=schema), *_chunks(rows, schema)])
-
-
-def _chunks(rows: Iterable[dict[str, Any]], schema: dict[str, Any]) -> Iterator[pl.DataFrame]:
-    """Yield frames of some rows each: a row of a frame takes a fraction of its dictionary."""
-    import polars as pl
-
+    frames: list[pl.DataFrame] = []
     columns: dict[str, list[Any]] = {name: [] for name in schema}
     count = size = 0
     for row in rows:
@@ -99,8 +94,7 @@ def _chunks(rows: Iterable[dict[str, Any]], schema: dict[str, Any]) -> Iterator[
         count += 1
         size += len(row["text"] or "") + len(row["parsed"] or "")
         if count >= CHUNK_ROWS or size >= CHUNK_CHARACTERS:
-            yield pl.DataFrame(columns, schema=schema)
+            frames.append(pl.DataFrame(columns, schema=schema))
             columns = {name: [] for name in schema}
             count = size = 0
-    if count:
-        yield pl.DataFrame(columns, schema=schema)
+    return pl.concat([*frames, pl.DataFrame(columns, schema=schema)])

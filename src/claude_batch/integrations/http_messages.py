@@ -229,33 +229,35 @@ def failure(
 
 def _described(error: Exception) -> tuple[str, dict[str, Any] | None, str | None, str | None]:
     """Return an error's API type, further details, its batch and its request id."""
+    details: dict[str, Any] | None = None
+    request_id: str | None = None
+    batch_id = error.batch_id if isinstance(error, BatchRequestError | MissingResultError) else None
     match error:
         case BatchRequestError(outcome="errored"):
-            return error.error_type or "api_error", None, error.batch_id, error.request_id
+            kind, request_id = error.error_type or "api_error", error.request_id
         case BatchRequestError(outcome="canceled"):
-            return CANCELED, None, error.batch_id, None
+            kind = CANCELED
         case BatchRequestError():
-            return "timeout_error", None, error.batch_id, None
+            kind = "timeout_error"
         case BatchTimeoutError():
-            known = error.batch_ids[0] if error.batch_ids else None
-            return "timeout_error", None, known, f"batch:{known or error.run_id}"
+            kind, batch_id = "timeout_error", next(iter(error.batch_ids), None)
+            request_id = f"batch:{batch_id or error.run_id}"
         case KeyConflictError():
-            return "conflict_error", None, None, None
+            kind = "conflict_error"
         case InvalidRequestError():
-            return "invalid_request_error", None, None, None
+            kind = "invalid_request_error"
         case BudgetExceededError():
-            return "billing_error", None, None, None
+            kind = "billing_error"
         case AccountHaltedError():
             # The status identifies the reason; the API's own type for it may be a generic 400.
+            kind = _HALTED.get(error.reason, _HALTED_HERE)
             details = {"reason": error.reason, "error_type": error.error_type}
-            return _HALTED.get(error.reason, _HALTED_HERE), details, None, None
-        case MissingResultError():
-            return "api_error", None, error.batch_id, None
         case ActorError():
-            return "api_error", None, None, None
+            kind = "api_error"
         case _:
             _log.error("a call through the client failed", exc_info=error)
-            return "api_error", None, None, None
+            kind = "api_error"
+    return kind, details, batch_id, request_id
 
 
 def origin_headers(batch_id: str | None, answer: Answer | None) -> dict[str, str]:

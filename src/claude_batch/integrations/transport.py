@@ -153,16 +153,15 @@ class _Desk:
 
         A provider of the client alone that names none takes those of the first call.
         """
-        sdk = _sdk_client(anthropic.Anthropic, self._provider, httpx2.Client(transport=_NOWHERE))
+        nowhere = httpx2.Client(transport=_NOWHERE)
+        sdk = _sdk_client(anthropic.Anthropic, self._provider, nowhere)
         if self._owns:
             path = first.url.raw_path.partition(b"?")[0].removesuffix(_MESSAGES)
             base_url = str(first.url.copy_with(raw_path=path))
             # The token of a profile expires, and its provider looks it up again by itself.
             key = _credential(first.headers) if sdk.credentials is None else None
             self._provider.suggest_credentials(base_url, key)
-            sdk = _sdk_client(
-                anthropic.Anthropic, self._provider, httpx2.Client(transport=_NOWHERE)
-            )
+            sdk = _sdk_client(anthropic.Anthropic, self._provider, nowhere)
         self.bind(sdk.base_url, sdk.default_headers)
 
     def _check_target(self, request: httpx2.Request) -> None:

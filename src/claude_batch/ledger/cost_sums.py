@@ -23,6 +23,7 @@ from sqlalchemy import (
     update,
 )
 
+from claude_batch.core.events import AnsweredRequest
 from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, RequestState
 from claude_batch.ledger import charges
 from claude_batch.ledger.portable_sql import count_rows, in_chunks, of_workspace
@@ -416,51 +417,29 @@ def sums_of_batches(tx: Connection, batch_ids: Sequence[int]) -> dict[int, list[
 
 
 class AnswerRecord(NamedTuple):
-    """One result of a batch or of a live call, with what identifies its request."""
+    """One result of a batch."""
 
     seq: int
-    sending: int
-    run_id: str
     actor: str
-    key: str | None
-    position: int
-    attempt: int
-    outcome: str
-    error_type: str | None
     beginning: bytes
     """The first bytes of the request's params."""
-    model: str | None
-    input_tokens: int
-    output_tokens: int
-    cache_read_tokens: int
-    cache_write_tokens: int
-    cost: int | None
-    asked: float
-    trace: str | None
-
-    @property
-    def tokens(self) -> tuple[int, int, int, int]:
-        """Return input, output, cache read and cache write tokens."""
-        return (
-            self.input_tokens,
-            self.output_tokens,
-            self.cache_read_tokens,
-            self.cache_write_tokens,
-        )
+    answer: AnsweredRequest
+    """The result, without the requested model, which ``beginning`` may name."""
 
 
 _RESULTS = (
     select(
         results.c.request_seq,
-        results.c.sending,
-        requests.c.run_id,
         runs.c.actor,
+        func.substr(params.c.body, 1, BEGINNING),
+        # The fields of `AnsweredRequest`
+        requests.c.run_id,
         requests.c.key,
         requests.c.position,
         requests.c.attempts,
         results.c.outcome,
         results.c.error_type,
-        func.substr(params.c.body, 1, BEGINNING),
+        null(),
         results.c.model,
         results.c.input_tokens,
         results.c.output_tokens,
@@ -501,7 +480,10 @@ def results_of_batch(ledger: Ledger, batch_id: int) -> Iterator[list[AnswerRecor
     while True:
         values = {"batch": batch_id, "after": after, "last": last}
         with ledger.read() as tx:
-            page = [AnswerRecord(*row) for row in plain_rows(tx, _RESULTS, values)]
+            page = [
+                AnswerRecord(seq, actor, beginning, AnsweredRequest(*answer))
+                for seq, actor, beginning, *answer in plain_rows(tx, _RESULTS, values)
+            ]
         if not page:  # the end, or the remaining rows were removed meanwhile
             return
         yield page

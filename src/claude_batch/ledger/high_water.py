@@ -20,8 +20,8 @@ import msgspec
 from sqlalchemy import Connection, update
 
 from claude_batch.core.errors import LedgerError
+from claude_batch.core.files import replacing
 from claude_batch.core.settings import default_state_dir
-from claude_batch.core.temporary_files import replacing
 from claude_batch.core.terminal import encodable
 from claude_batch.ledger.backends.sqlite_file import file_lock, take
 from claude_batch.ledger.portable_sql import meta_number, put_meta

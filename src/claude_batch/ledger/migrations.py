@@ -31,7 +31,7 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
-from claude_batch.core.temporary_files import sweep_beside
+from claude_batch.core.files import sweep_beside
 from claude_batch.ledger.backends.backend import RETRY, Backend
 from claude_batch.ledger.backends.sqlite_file import (
     PARTIAL,

@@ -47,7 +47,6 @@ class ApiSession(msgspec.Struct, eq=False):
 
     client: BatchesClient
     driver: Driver
-    users: int = 0
     task: asyncio.Task[None] | None = None
 
     @property

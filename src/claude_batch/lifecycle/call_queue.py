@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
+import warnings
 from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from claude_batch.core.errors import ActorError, BudgetScope, EngineStoppedError, LedgerError
+from claude_batch.core.quantities import count_of
 from claude_batch.ledger import cancellations, queries, single_calls, workspaces
 from claude_batch.ledger.single_calls import UNSENT, StoredCall
 from claude_batch.ledger.store import Ledger
@@ -91,6 +96,7 @@ class CallQueue:
         self._prices = prices
         self._store = CallStore(self._ledger, engine.process, self._receipts, prices)
         self._notes_planned = False
+        self._groups = SmallGroups()
         self._waiting = Waiting(
             self._ledger,
             self._receipts,
@@ -238,7 +244,8 @@ class CallQueue:
         if uncounted := flush.uncounted:
             self._queue_after(self._count_for(uncounted), uncounted)
         added = flush.waiting
-        self._waiting.expect([c.encoded.params for c, _ in added if c.options.mode.mode == "batch"])
+        batched = [call.encoded.params for call, _ in added if call.options.mode.mode == "batch"]
+        self._groups.begin(batched, alone=not self._waiting)
         gone = self._gone  # one object for all of them
         for call, waiter in added:
             if (conversation := call.options.conversation) is not None:
@@ -286,7 +293,10 @@ class CallQueue:
 
         Raises `LedgerError`.
         """
+        waited = bool(self._waiting)
         self._waiting.deliver()
+        if waited and not self._waiting:
+            self._groups.end()
         self._fail_halted()
 
     def _fail_halted(self) -> None:
@@ -427,3 +437,76 @@ def _not_stored(error: Exception) -> ActorError:
         return error
     _log.error("calls could not be stored", exc_info=error)
     return EngineStoppedError(f"the request could not be stored: {error}")
+
+
+# Calls in small groups ----------------------------------------------------------------------------
+
+SMALL_GROUP = 32
+"""Most calls of a small group: Python's default executor has no more threads."""
+
+GROUPS_IN_A_ROW = 3
+"""Number of small groups, each followed at once by the next one, that causes a warning."""
+
+AT_ONCE = 10.0
+"""Seconds from a group's last answer to a call that came because of it."""
+
+_EARLIER_TURN = b'"role":"assistant"'
+"""Bytes that the params contain if a call continues a conversation."""
+
+
+class SmallGroupsWarning(UserWarning):
+    """The category of the warning, so that a server can replace its words.
+
+    The calls of a server are made by other programs, which do not call this library.
+    """
+
+
+class SmallGroups(msgspec.Struct):
+    """Warns once if a few calls wait together, and the next ones come with their answers.
+
+    That is a loop of awaited calls, or a framework that runs a few calls at a time: a batch for
+    each group, one after another. Calls that continue a conversation do not count, because they
+    need the answer before them.
+    """
+
+    _size: int = 0
+    _largest: int = 0
+    _in_a_row: int = 0
+    _ended: float = float("-inf")
+    _warned: bool = False
+
+    def begin(self, calls: Sequence[bytes], *, alone: bool) -> None:
+        """Note the params of new calls; ``alone`` if no other call waits."""
+        if alone and calls and not self._warned:
+            self._count_the_group_before(calls)
+        self._size += len(calls)
+
+    def _count_the_group_before(self, calls: Sequence[bytes]) -> None:
+        size, self._size = self._size, 0
+        if not 0 < size <= SMALL_GROUP or time.monotonic() - self._ended > AT_ONCE:
+            self._in_a_row = self._largest = 0
+            return
+        if all(_EARLIER_TURN in params for params in calls):
+            return
+        self._in_a_row += 1
+        self._largest = max(self._largest, size)
+        if self._in_a_row == GROUPS_IN_A_ROW:
+            self._warned = True
+            _warn(
+                f"{count_of(self._in_a_row, 'batch', 'batches')} in a row had at most "
+                f"{count_of(self._largest, 'call')} each, and the next calls came with the answers."
+                " Such batches run one after another, and each can take an hour. If the calls do "
+                "not need each other's answers, make them at the same time: use respond_all, "
+                "asyncio.gather or abatch, or raise the framework's concurrency "
+                "(docs/how-to/frameworks.md)"
+            )
+
+    def end(self) -> None:
+        """Note that the last waiting call was answered."""
+        self._ended = time.monotonic()
+
+
+def _warn(words: str) -> None:
+    """Issue a Python warning, which is shown even if the program configures no logging."""
+    with contextlib.suppress(Warning):  # a filter may turn it into an error: not in this thread
+        warnings.warn(words, SmallGroupsWarning, stacklevel=2)

@@ -250,12 +250,11 @@ class Collection(DriverPart):
         batch_ids: Sequence[int],
         *,
         collected: Callable[[], object],
-        stopping: Callable[[], bool],
     ) -> bool:
         """Do what `collect` does for several batches; the small ones are collected together.
 
         ``collected`` is called whenever results may have been given to their requests. No further
-        batch is begun once ``stopping`` returns true. Returns whether another process still fetches
+        batch is begun once the driver is to end. Returns whether another process still fetches
         one of them. Raises `Deposed`.
         """
         with self._ledger.read() as tx:
@@ -263,13 +262,13 @@ class Collection(DriverPart):
         small = [row for row in rows if _is_small(row) and row.adopted != "assumed"]
         alone: list[Any] = rows
         if len(small) >= MANY:
-            left = await self._collect_small(leader, small, collected, stopping)
+            left = await self._collect_small(leader, small, collected)
             done = {row.id for row in small} - left
             alone = [row for row in rows if row.id not in done]
         self._offer(leader, alone[1:])
         elsewhere = False
         for row in alone:
-            if stopping():
+            if self._stopping():
                 break
             by = self._ledger.fetches.withdraw(row.id) if _may_be_shared(row) else "driver"
             if by == "other":
@@ -320,7 +319,6 @@ class Collection(DriverPart):
         leader: Leader,
         rows: Sequence[Any],
         collected: Callable[[], object],
-        stopping: Callable[[], bool],
     ) -> set[int]:
         """Collect small batches, several in one transaction.
 
@@ -337,7 +335,7 @@ class Collection(DriverPart):
         async def fetch_some() -> None:
             nonlocal fetching
             try:
-                while waiting and not stopping():
+                while waiting and not self._stopping():
                     one = await self._fetch_small(leader, waiting.popleft())
                     if one.is_too_large:
                         too_large.add(one.row.id)
@@ -687,32 +685,31 @@ class Collection(DriverPart):
             )
             if line.error is not None and (retry_on or self._functions.classify is not None):
                 faults.append((line.error, len(new) - 1))
-        if retry_on and faults:
-            self._apply_retry_on(new, faults, retry_on)
-        if self._functions.classify is not None:
-            await self._classify(new, faults)
+        if faults:
+            await self._decide_on(faults, new, retry_on)
         return new, strange
 
-    def _apply_retry_on(
+    async def _decide_on(
         self,
-        new: list[NewResult],
         faults: list[tuple[LineError, int]],
+        new: list[NewResult],
         retry_on: Mapping[str, str],
     ) -> None:
-        """Retry the types of errors that the requests' runs want retried."""
-        with self._ledger.read() as tx:
-            run_of = batch_contents.runs_of(tx, [new[place].request_seq for _, place in faults])
-        for error, place in faults:
-            wanted = retry_on.get(run_of[new[place].request_seq])
-            asks = with_retry_on(Disposition(new[place].disposition), error.type, wanted)
-            new[place] = new[place]._replace(disposition=asks)
+        """Let the ``retry_on`` of runs, then the user's function, decide what errors mean.
 
-    async def _classify(self, new: list[NewResult], faults: list[tuple[LineError, int]]) -> None:
-        """Let the user's function decide what errors mean, each kind of error once."""
+        Each error is given with the place of its result in ``new``.
+        """
+        run_of: Mapping[int, str] = {}
+        if retry_on:
+            with self._ledger.read() as tx:
+                run_of = batch_contents.runs_of(tx, [new[place].request_seq for _, place in faults])
+        # The function is asked about each kind of error once.
         known: dict[tuple[str, ...], Disposition] = {}
         for error, place in faults:
+            wanted = retry_on.get(run_of.get(new[place].request_seq, ""))
+            asks = with_retry_on(Disposition(new[place].disposition), error.type, wanted)
             # An error has no other disposition.
-            default = cast("Classification", str(new[place].disposition))
+            default = cast("Classification", str(asks))
             kind = (error.type, error.message, repr(error.details), default)
             if kind not in known:
                 fault = RequestFault(error.type, error.message, error.details, None, default)

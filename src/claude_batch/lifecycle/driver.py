@@ -30,14 +30,15 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.charges import any_budget
+from claude_batch.ledger.high_water import Mark, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.contact import Contact, pause_after
 from claude_batch.lifecycle.conversation_loop import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
-from claude_batch.lifecycle.driver_context import DriverContext
+from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
+from claude_batch.lifecycle.ended_processes import note_interrupted
 from claude_batch.lifecycle.event_reports import Reporter
-from claude_batch.lifecycle.leader_lock import compare, note_interrupted
 from claude_batch.lifecycle.live_driver import LiveCalls
 from claude_batch.lifecycle.observers import NOBODY, Observers
 from claude_batch.lifecycle.packer import pack_due, reserve_due
@@ -79,11 +80,18 @@ LONGEST_SLEEP = 60.0
 """Longest time in seconds between two passes, whatever the clock shows."""
 
 
+_MOVED = (
+    "is on another server than before, or on a standby that was promoted, or was restored, and may "
+    "have forgotten its last sendings"
+)
+_UNFINISHED = "may have forgotten sendings, because its recovery has not ended yet"
+
+
 class _KeyRefused(Exception):
     """The API refuses this driver's credential."""
 
 
-class Driver:
+class Driver(DriverPart):
     """The driver of one workspace with one credential, active while it holds the leader lock."""
 
     def __init__(
@@ -102,16 +110,23 @@ class Driver:
         ``workbench`` holds the tools of conversations, and ``functions`` those of the user. While
         there are ``holders``, nothing is sent; polling and collecting go on.
         """
-        self._holders = holders
-        self._ledger = ledger
-        self._client = client
-        self._settings = settings
+        context = DriverContext.of(
+            ledger,
+            client,
+            settings,
+            observers,
+            functions,
+            holders,
+            stopping=lambda: self._leaving,
+        )
+        super().__init__(context)
+        self.reporter: Reporter = context.reporter
         self._changed = changed
         self.is_leader: bool = False
         """Whether this process holds the leader lock of the workspace."""
         self.loops_have_ended: Callable[[], object] = lambda: None
         """Called when it delivers no more answers, although running tools may wait for some."""
-        self._stopping = False
+        self._leaving = False
         """Whether the loops shall end: for good, or because of `_fault`."""
         self._closing = False
         self._contact_task: asyncio.Future[float] | None = None
@@ -127,29 +142,20 @@ class Driver:
         self._functions_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
-        context = DriverContext.of(ledger, client, settings, observers, functions)
-        self._prices = context.prices
-        self.reporter: Reporter = context.reporter
-        self._high_water = context.high_water
         self.contact: Contact = Contact(context, changed)
-        self._submission = Submission(context, lambda: self._stopping)
+        self._submission = Submission(context)
         self._polling = Polling(context)
         self._collection = Collection(context)
         self._reconciliation = Reconciliation(context)
         self._refusals = Refusals(context)
         self._deadlines = Deadlines(ledger)
-        self._live = LiveCalls(
-            context,
-            stopping=lambda: self._stopping,
-            holding=lambda: bool(self._holders),
-            changed=self._live_changed,
-        )
+        self._live = LiveCalls(context, changed=self._live_changed)
         self._conversations = ConversationLoop(
             ledger,
             workbench,
             workspace=lambda: self.workspace_id,
             server_now=client.server_now,
-            stopping=lambda: self._stopping,
+            stopping=context.stopping,
             changed=self._turns_changed,
         )
 
@@ -197,7 +203,7 @@ class Driver:
         return self._closing
 
     def _leave(self) -> None:
-        self._stopping = True
+        self._leaving = True
         self.wake()
         # Results can be fetched again, but the outcome of a POST in progress must be known first.
         if self._poll_task is not None:
@@ -240,7 +246,7 @@ class Driver:
 
     async def _drive_until_left(self) -> None:
         refusals, pause = 0, 0.0
-        while not self._stopping:
+        while not self._leaving:
             if pause:
                 # Another process with a key that works may take the leader lock meanwhile.
                 await self._rest(pause)
@@ -249,7 +255,7 @@ class Driver:
                 self._contact_task = asyncio.ensure_future(self.contact.make())
                 rest = await self._contact_task
             except asyncio.CancelledError:
-                if self._stopping:
+                if self._leaving:
                     break
                 raise
             finally:
@@ -328,7 +334,7 @@ class Driver:
             await self._conversations.finish(leader)
             # If the key is refused, the halt is in the ledger; what else is due goes on.
             with contextlib.suppress(_KeyRefused):
-                while await self._send_pass(leader) == 0.0 and not self._stopping:
+                while await self._send_pass(leader) == 0.0 and not self._leaving:
                     pass
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
@@ -342,7 +348,7 @@ class Driver:
         """Wait before the next attempt despite changes in the ledger, unless the halt is lifted."""
         end = time.monotonic() + seconds
         was_halted = self.contact.is_halted()
-        while not self._stopping and time.monotonic() < end:
+        while not self._leaving and time.monotonic() < end:
             self._wake_poll.clear()
             await self._sleep(self._wake_poll, end - time.monotonic())
             if was_halted and not self.contact.is_halted():
@@ -365,7 +371,7 @@ class Driver:
                 # Asked in this transaction, because another process may merge the row until then.
                 here = self.contact.row_to_drive(tx)
                 if here == self.workspace_id:
-                    compare(tx, self._ledger, self._settings, mark, here, at)
+                    self._compare(tx, mark, here, at)
                     leader = Leader(here, submissions.begin_epoch(tx, here))
                     unknown = note_interrupted(tx, here)
             self._live.forget_unsent()
@@ -382,6 +388,20 @@ class Driver:
         finally:
             self.is_leader = False
             lock.release()
+
+    def _compare(self, tx: Transaction, mark: Mark | None, workspace_id: int, at: float) -> None:
+        """Stop sending if the ledger may have forgotten a POST; ``at`` is the API's time.
+
+        That is the case if its mark, read before, counts POSTs that the ledger lacks, or if the
+        ledger is on another server.
+        """
+        moved = self._ledger.has_moved(tx)
+        known = is_known(mark, self._ledger.incarnations, posts_of(tx))
+        if moved or not known:
+            # A copy that was made within a recovery has forgotten what was sent after it, too.
+            note_behind(tx, at, anew=moved)
+        if workspaces.workspace_row(tx, workspace_id).behind is not None:
+            self.stop_behind(tx, workspace_id, _MOVED if moved else _UNFINISHED if known else "")
 
     def _warn_of_weakness(self) -> None:
         """Warn once of a server that may forget what was committed."""
@@ -412,7 +432,7 @@ class Driver:
             raise
         finally:
             fault, self._fault = self._fault, None
-            self._stopping = self._closing
+            self._leaving = self._closing
         if fault is not None:
             raise fault
 
@@ -436,7 +456,7 @@ class Driver:
             raise
 
     async def _send_loop(self, leader: Leader) -> None:
-        while not self._stopping:
+        while not self._leaving:
             self._wake_send.clear()
             begun = time.monotonic()
             rest = await self._send_pass(leader)
@@ -447,7 +467,7 @@ class Driver:
             await self._sleep(self._wake_send, rest)
 
     async def _poll_loop(self, leader: Leader) -> None:
-        while not self._stopping:
+        while not self._leaving:
             self._wake_poll.clear()
             await self._sleep(self._wake_poll, await self._poll_pass(leader))
 
@@ -626,9 +646,7 @@ class Driver:
         """Collect the batches that have ended; return whether another process fetches some."""
         with self._ledger.read() as tx:
             ended = collected_batches.ended_batches(tx, leader.workspace_id, self._ledger.now())
-        return await self._collection.collect_all(
-            leader, ended, collected=self._have_collected, stopping=lambda: self._stopping
-        )
+        return await self._collection.collect_all(leader, ended, collected=self._have_collected)
 
     def _have_collected(self) -> None:
         self._changed()
@@ -657,5 +675,5 @@ class Driver:
         return LONGEST_SLEEP
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
-        if not self._stopping:
+        if not self._leaving:
             await sleep_or_wake(wake, min(seconds, LONGEST_SLEEP))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sized
+
 import msgspec
 
 from claude_batch.core.settings import LedgerSettings
@@ -25,6 +27,10 @@ class DriverContext(msgspec.Struct, frozen=True):
     reporter: Reporter
     prices: Prices
     functions: UserFunctions
+    holders: Sized
+    """While there are any, nothing is sent; polling and collecting go on."""
+    stopping: Callable[[], bool]
+    """Returns whether the driver is to end."""
 
     @classmethod
     def of(
@@ -34,6 +40,8 @@ class DriverContext(msgspec.Struct, frozen=True):
         settings: LedgerSettings,
         observers: Observers = NOBODY,
         functions: UserFunctions | None = None,
+        holders: Sized = (),
+        stopping: Callable[[], bool] = lambda: False,
     ) -> DriverContext:
         """Return the context of a driver. Raises `ActorConfigurationError` for unusable prices."""
         return cls(
@@ -44,6 +52,8 @@ class DriverContext(msgspec.Struct, frozen=True):
             Reporter(ledger, client, observers),
             prices_of(settings.prices),
             functions or UserFunctions(),
+            holders,
+            stopping,
         )
 
 
@@ -59,6 +69,8 @@ class DriverPart:
         self._reporter = context.reporter
         self._prices = context.prices
         self._functions = context.functions
+        self._holders = context.holders
+        self._stopping = context.stopping
 
     def stop_sending(
         self,
@@ -79,3 +91,15 @@ class DriverPart:
             now=self._ledger.now(),
             interval=self._settings.probe_interval,
         )
+
+    def stop_behind(self, tx: Transaction, workspace_id: int, why: str = "") -> None:
+        """Halt a workspace of a ledger that is behind its high-water mark, and store the reason."""
+        why = why or (
+            "has forgotten some of its sendings, which its high-water mark "
+            f"{self._high_water.path} counts: it was restored, or copied without its -wal file"
+        )
+        message = (
+            f"the ledger {self._ledger.location} {why}. Look for them at the API with: "
+            "`claude-batch ledger recover`"
+        )
+        self.stop_sending(tx, workspace_id, message, reason="ledger_behind")

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
@@ -37,15 +38,15 @@ from claude_batch.core.settings import (
     without_password,
 )
 from claude_batch.core.user_functions import UserFunctions
-from claude_batch.ledger import workspaces
+from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, open_client
 from claude_batch.lifecycle.budget_room import declare_limits, price_by
 from claude_batch.lifecycle.call_queue import CallQueue
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.lifecycle.leader_lock import sweep
-from claude_batch.lifecycle.notices import Noticing, RunWatch, RunWatches
+from claude_batch.lifecycle.ended_processes import sweep
+from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.threads import DaemonThreads, EventLoopThread
 from claude_batch.lifecycle.tool_runner import ToolFinder, Workbench
@@ -213,8 +214,8 @@ class Engine:
     ) -> ApiSession:
         """Return the session (client and driver) for this base URL and credential.
 
-        Callers with the same pair share one session. ``drive=False`` only registers it: nothing is
-        sent or polled until `advance`.
+        Callers with the same pair share one session, which lasts as long as the engine.
+        ``drive=False`` only registers it: nothing is sent or polled until `advance`.
         """
         return self._loop.run(self._open_session(base_url, api_key, drive)).result()
 
@@ -240,7 +241,6 @@ class Engine:
             driver.loops_have_ended = functools.partial(self.calls.fail_closed, session)
         else:
             await client.close()
-        session.users += 1
         if drive and session.task is None:
             # A new process or a new key is a reason to probe a halted workspace again.
             with self.ledger.write() as tx:
@@ -265,10 +265,6 @@ class Engine:
         """Let the drivers of this process check for work. For the engine's loop."""
         for session in self._sessions.values():
             session.driver.wake()
-
-    def close_session(self, session: ApiSession) -> None:
-        """Remove one user of a session; its driver runs until the engine ends."""
-        session.users -= 1
 
     async def _guard(self, driver: Driver) -> None:
         """Run a driver's loop, and fail all callers if it ends unexpectedly."""
@@ -487,9 +483,122 @@ class Engine:
         self.wake()
 
 
-def _settle(future: Future[int], version: int) -> None:
-    with suppress(InvalidStateError):  # its caller has cancelled it
+# Callers that wait for runs -----------------------------------------------------------------------
+
+# A program may wait for a hundred runs at once. If each change of the ledger woke every caller, and
+# each caller read its run, the work would grow with the square of the number of runs.
+
+
+TURNS_APART = 0.05
+"""Seconds between two callers that are woken although no request of their runs has ended.
+
+A halt or a budget may end their waiting. All callers of a process share these turns."""
+
+
+class RunWatch:
+    """What one caller has seen of its run. Belongs to the engine's loop once it is waited for."""
+
+    __slots__ = ("__weakref__", "changed", "ended", "future", "run_id", "seen")
+
+    def __init__(self, run_id: str) -> None:
+        """Begin to watch; a caller keeps its watch between two waits, to see what is new."""
+        self.run_id: str = run_id
+        self.ended: int = -1
+        """Stamp of the last requests that ended, as far as noticed."""
+        self.changed: int = 0
+        """Version of the engine at which that was noticed."""
+        self.seen: int = 0
+        """Version of the engine before the caller last read its run."""
+        self.future: Future[int] | None = None
+
+
+class RunWatches:
+    """The watches of an engine. Belongs to the engine's loop."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._watches: WeakSet[RunWatch] = WeakSet()
+        self._version = 0
+        self._stamp = -1
+        self._turns: dict[RunWatch, None] = {}
+        self._next_turn = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wait(self, watch: RunWatch, seen: int, future: Future[int], version: int) -> None:
+        """Set ``future`` once its run may have changed since version ``seen``."""
+        is_new = watch not in self._watches
+        self._watches.add(watch)
+        self._version = version
+        watch.seen, watch.future = seen, future
+        if watch.changed > seen or (is_new and version > seen):
+            self._wake(watch)
+        elif version > seen:
+            self._turns[watch] = None
+            self._give_turns()
+
+    def look(self, version: int) -> None:
+        """Wake the callers whose runs have changed, and plan the others. Raises `LedgerError`."""
+        self._version = version
+        watches = list(self._watches)
+        if not watches:
+            return
+        with self._ledger.read() as tx:
+            stamp = queries.last_stamp(tx)
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._compare(watches, queries.last_endings(tx, {each.run_id for each in watches}))
+        for watch in watches:
+            if watch.future is None:
+                continue
+            if watch.changed > watch.seen:
+                self._wake(watch)
+            else:
+                self._turns[watch] = None
+        self._give_turns()
+
+    def wake_all(self, version: int) -> None:
+        """Wake every caller, because the engine has failed or ends."""
+        self._version = version
+        for watch in list(self._watches):
+            self._wake(watch)
+
+    def _compare(self, watches: list[RunWatch], endings: dict[str, int]) -> None:
+        for watch in watches:
+            ended = endings.get(watch.run_id, 0)
+            if ended != watch.ended:
+                watch.ended, watch.changed = ended, self._version
+
+    def _give_turns(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._turns and loop.time() >= self._next_turn:
+            watch = next(iter(self._turns))
+            del self._turns[watch]
+            if self._wake(watch):
+                self._next_turn = loop.time() + TURNS_APART
+        if self._turns and self._timer is None:
+            self._timer = loop.call_at(self._next_turn, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._timer = None
+        self._give_turns()
+
+    def _wake(self, watch: RunWatch) -> bool:
+        """Wake a caller; return False if it does not wait any more."""
+        future, watch.future = watch.future, None
+        if future is None:
+            return False
+        return _settle(future, self._version)
+
+
+def _settle(future: Future[int], version: int) -> bool:
+    """Set the result of a future; return False if its caller has cancelled it."""
+    with suppress(InvalidStateError):
         future.set_result(version)
+        return True
+    return False
+
+
+# All engines of the process -----------------------------------------------------------------------
 
 
 def shutdown_all() -> None:

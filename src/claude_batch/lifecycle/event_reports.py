@@ -10,9 +10,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+
 from claude_batch.core.events import (
     AnsweredRequest,
     BatchCanceled,
+    BatchEnded,
     BatchSubmitted,
     BatchUnknown,
     CallsAnswered,
@@ -21,17 +24,19 @@ from claude_batch.core.events import (
     RequestsRetried,
     ResultsCollected,
     RunFinished,
+    UnknownDecided,
+    UnknownOutcome,
 )
 from claude_batch.core.settings import naming_ledger
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import cost_sums, queries
 from claude_batch.ledger.collected_batches import Collected
-from claude_batch.ledger.cost_sums import AnswerRecord, BatchSums
+from claude_batch.ledger.cost_sums import BatchSums
 from claude_batch.ledger.live_calls import Waiting
 from claude_batch.ledger.store import Ledger
 from claude_batch.ledger.stored_results import NewResult
 from claude_batch.lifecycle.observers import Observers
-from claude_batch.wire.batches_client import BatchesClient
+from claude_batch.wire.batches_client import BatchesClient, RemoteBatch
 from claude_batch.wire.encoding import model_at_beginning
 
 _log = logging.getLogger(__name__)
@@ -109,6 +114,17 @@ class Reporter:
         )
 
     @_harmless()
+    def decided(
+        self, batch: int, requests: int, outcome: UnknownOutcome, batch_id: str | None = None
+    ) -> None:
+        """Report what became of an unknown sending, with the API's id if it was found."""
+        self.observers.report(
+            UnknownDecided(
+                **self.here, batch=batch, requests=requests, outcome=outcome, batch_id=batch_id
+            )
+        )
+
+    @_harmless()
     def canceled(self, row: Any) -> None:
         """Report that somebody else canceled a batch, given by its row, at the API."""
         with self._ledger.read() as tx:
@@ -133,6 +149,21 @@ class Reporter:
                 batch_id=row.remote_id,
                 requests=row.request_count,
                 run_ids=tuple(run.id for run in found),
+            )
+        )
+
+    @_harmless()
+    def ended(self, row: Any, remote: RemoteBatch, at: float) -> None:
+        """Report that a batch, given by its row, has ended at the API."""
+        self.observers.report(
+            BatchEnded(
+                **self.here,
+                batch=row.id,
+                batch_id=row.remote_id,
+                requests=row.request_count,
+                counts={} if remote.counts is None else msgspec.to_builtins(remote.counts),
+                submitted=row.submitted,
+                ended=at,
             )
         )
 
@@ -195,7 +226,9 @@ class Reporter:
         for page in cost_sums.results_of_batch(self._ledger, row.id):
             actors: dict[str, list[AnsweredRequest]] = {}
             for record in page:
-                actors.setdefault(record.actor, []).append(_answer(record))
+                asked = model_at_beginning(record.beginning)
+                answer = record.answer._replace(request_model=asked)
+                actors.setdefault(record.actor, []).append(answer)
             for actor, answers in actors.items():
                 yield RequestsAnswered(
                     **self.here,
@@ -233,8 +266,7 @@ class Reporter:
                 self.observers.report(event)
 
     def _call_sums(self, ended: Sequence[CallEnd]) -> None:
-        records = [_record_of(end.request, end.result) for end in ended if end.result is not None]
-        totals = _totals([_sums_of(record) for record in records])
+        totals = _totals([_sums_of(end.result) for end in ended if end.result is not None])
         lost = sum(end.state is RequestState.LOST for end in ended)
         if lost:
             totals["outcomes"]["lost"] = lost
@@ -256,7 +288,7 @@ class Reporter:
                 batch=end.batch_id,
                 batch_id=None,
                 actor=end.request.actor,
-                answers=(_answer(_record_of(end.request, end.result)),),
+                answers=(_answer_of(end.request, end.result),),
                 submitted=end.left,
                 ended=now,
             )
@@ -318,27 +350,32 @@ def _totals(sums: Sequence[BatchSums]) -> dict[str, Any]:
     }
 
 
-def _sums_of(record: AnswerRecord) -> BatchSums:
-    """Return the sums of a single answer."""
-    priced, cost = int(record.cost is not None), record.cost or 0
+def _sums_of(result: NewResult) -> BatchSums:
+    """Return the sums of a single result."""
     return BatchSums(
-        record.outcome, record.error_type, record.model, 1, *record.tokens, priced, cost
+        result.outcome,
+        result.error_type,
+        result.model,
+        1,
+        result.input_tokens,
+        result.output_tokens,
+        result.cache_read_tokens,
+        result.cache_5m_tokens + result.cache_1h_tokens,
+        int(result.cost is not None),
+        result.cost or 0,
     )
 
 
-def _record_of(asked: Waiting, result: NewResult) -> AnswerRecord:
-    """Return the answer of a live call as the ledger would return one of a batch."""
-    return AnswerRecord(
-        seq=asked.seq,
-        sending=result.sending,
+def _answer_of(asked: Waiting, result: NewResult) -> AnsweredRequest:
+    """Return the answer of a live call."""
+    return AnsweredRequest(
         run_id=asked.run_id,
-        actor=asked.actor,
         key=asked.key,
         position=asked.position,
         attempt=asked.attempts + 1,
         outcome=result.outcome,
         error_type=result.error_type,
-        beginning=asked.body[: cost_sums.BEGINNING],
+        request_model=model_at_beginning(asked.body[: cost_sums.BEGINNING]),
         model=result.model,
         input_tokens=result.input_tokens,
         output_tokens=result.output_tokens,
@@ -347,24 +384,4 @@ def _record_of(asked: Waiting, result: NewResult) -> AnswerRecord:
         cost=result.cost if result.outcome == RequestState.SUCCEEDED else None,
         asked=asked.asked,
         trace=asked.trace,
-    )
-
-
-def _answer(record: AnswerRecord) -> AnsweredRequest:
-    return AnsweredRequest(
-        run_id=record.run_id,
-        key=record.key,
-        position=record.position,
-        attempt=record.attempt,
-        outcome=record.outcome,
-        error_type=record.error_type,
-        request_model=model_at_beginning(record.beginning),
-        model=record.model,
-        input_tokens=record.input_tokens,
-        output_tokens=record.output_tokens,
-        cache_read_tokens=record.cache_read_tokens,
-        cache_write_tokens=record.cache_write_tokens,
-        cost=record.cost,
-        asked=record.asked,
-        trace=record.trace,
     )

@@ -37,7 +37,6 @@ from claude_batch.lifecycle.budget_room import (
 )
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.event_reports import CallEnd
-from claude_batch.lifecycle.leader_lock import stop_behind
 from claude_batch.lifecycle.live_answers import (
     ACCOUNT,
     NOT_SENT,
@@ -152,17 +151,10 @@ class LiveCalls(DriverPart):
         self,
         context: DriverContext,
         *,
-        stopping: Callable[[], bool],
-        holding: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
-        """Set up the calls; ``changed`` is called whenever requests have ended.
-
-        Nothing is sent while ``holding`` returns True.
-        """
+        """Set up the calls; ``changed`` is called whenever requests have ended."""
         super().__init__(context)
-        self._stopping = stopping
-        self._holding = holding
         self._unsent: tuple[Leader, list[LiveCall]] | None = None
         """The calls that a failed claim may have stored, and the leader at that time."""
         self._changed = changed
@@ -339,7 +331,7 @@ class LiveCalls(DriverPart):
 
     async def _send(self, leader: Leader) -> float:
         """Send as many calls as allowed; return the seconds until the next check."""
-        if self._holding():
+        if self._holders:
             return LONGEST_REST
         now = self._ledger.now()
         with self._ledger.read() as tx:
@@ -608,7 +600,7 @@ class LiveCalls(DriverPart):
             for call in claimed:
                 self._put_back(tx, call)
             note_behind(tx, self._client.server_now())
-            stop_behind(tx, self._ledger, self._settings, leader.workspace_id)
+            self.stop_behind(tx, leader.workspace_id)
         self._changed()
 
     # Answers -------------------------------------------------------------------------------------

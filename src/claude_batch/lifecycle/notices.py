@@ -1,8 +1,7 @@
-"""Notices of the engine: changes of the ledger, and calls in small groups.
+"""Notices of the engine: halts, and runs that are held, go on or finish.
 
-The changes are halts, and runs that are held, go on or finish. A driver of this or another process,
-or the user, writes them. `Noticing` reports them as events, and reads nothing if no observer is
-interested. `RunWatches` wakes the callers that wait for a run.
+A driver of this or another process, or the user, writes them. `Noticing` reports them as events,
+and reads nothing if no observer is interested.
 """
 
 from __future__ import annotations
@@ -10,17 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from weakref import WeakSet
-
-import msgspec
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.events import RunFinished, RunHeld, SendingHalted, SendingResumed
-from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import naming_ledger
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import queries, workspaces
@@ -29,8 +21,6 @@ from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 from claude_batch.lifecycle.api_sessions import ApiSession
 from claude_batch.lifecycle.budget_holds import Held, held_of
 from claude_batch.lifecycle.observers import Observers
-
-# Events -------------------------------------------------------------------------------------------
 
 SOON = 0.05
 RESTS_PER_LOOK = 20
@@ -226,186 +216,3 @@ def _stuck_by(tx: Transaction, run_id: str, now: float) -> Held | None:
         return None
     held = held_of(tx, run_id, now)
     return None if held is None or _is_under_way(tx, run_id) else held
-
-
-# Calls in small groups ----------------------------------------------------------------------------
-
-SMALL_GROUP = 32
-"""Most calls of a small group: Python's default executor has no more threads."""
-
-GROUPS_IN_A_ROW = 3
-"""Number of small groups, each followed at once by the next one, that causes a warning."""
-
-AT_ONCE = 10.0
-"""Seconds from a group's last answer to a call that came because of it."""
-
-_EARLIER_TURN = b'"role":"assistant"'
-"""Bytes that the params contain if a call continues a conversation."""
-
-
-class SmallGroupsWarning(UserWarning):
-    """The category of the warning, so that a server can replace its words.
-
-    The calls of a server are made by other programs, which do not call this library.
-    """
-
-
-class SmallGroups(msgspec.Struct):
-    """Warns once if a few calls wait together, and the next ones come with their answers.
-
-    That is a loop of awaited calls, or a framework that runs a few calls at a time: a batch for
-    each group, one after another. Calls that continue a conversation do not count, because they
-    need the answer before them.
-    """
-
-    _size: int = 0
-    _largest: int = 0
-    _in_a_row: int = 0
-    _ended: float = float("-inf")
-    _warned: bool = False
-
-    def begin(self, calls: Sequence[bytes], *, alone: bool) -> None:
-        """Note the params of new calls; ``alone`` if no other call waits."""
-        if alone and calls and not self._warned:
-            self._count_the_group_before(calls)
-        self._size += len(calls)
-
-    def _count_the_group_before(self, calls: Sequence[bytes]) -> None:
-        size, self._size = self._size, 0
-        if not 0 < size <= SMALL_GROUP or time.monotonic() - self._ended > AT_ONCE:
-            self._in_a_row = self._largest = 0
-            return
-        if all(_EARLIER_TURN in params for params in calls):
-            return
-        self._in_a_row += 1
-        self._largest = max(self._largest, size)
-        if self._in_a_row == GROUPS_IN_A_ROW:
-            self._warned = True
-            _warn(
-                f"{count_of(self._in_a_row, 'batch', 'batches')} in a row had at most "
-                f"{count_of(self._largest, 'call')} each, and the next calls came with the answers."
-                " Such batches run one after another, and each can take an hour. If the calls do "
-                "not need each other's answers, make them at the same time: use respond_all, "
-                "asyncio.gather or abatch, or raise the framework's concurrency "
-                "(docs/how-to/frameworks.md)"
-            )
-
-    def end(self) -> None:
-        """Note that the last waiting call was answered."""
-        self._ended = time.monotonic()
-
-
-def _warn(words: str) -> None:
-    """Issue a Python warning, which is shown even if the program configures no logging."""
-    with contextlib.suppress(Warning):  # a filter may turn it into an error: not in this thread
-        warnings.warn(words, SmallGroupsWarning, stacklevel=2)
-
-
-# Callers that wait for runs -----------------------------------------------------------------------
-
-# A program may wait for a hundred runs at once. If each change of the ledger woke every caller, and
-# each caller read its run, the work would grow with the square of the number of runs.
-
-
-TURNS_APART = 0.05
-"""Seconds between two callers that are woken although no request of their runs has ended.
-
-A halt or a budget may end their waiting. All callers of a process share these turns."""
-
-
-class RunWatch:
-    """What one caller has seen of its run. Belongs to the engine's loop once it is waited for."""
-
-    __slots__ = ("__weakref__", "changed", "ended", "future", "run_id", "seen")
-
-    def __init__(self, run_id: str) -> None:
-        """Begin to watch; a caller keeps its watch between two waits, to see what is new."""
-        self.run_id: str = run_id
-        self.ended: int = -1
-        """Stamp of the last requests that ended, as far as noticed."""
-        self.changed: int = 0
-        """Version of the engine at which that was noticed."""
-        self.seen: int = 0
-        """Version of the engine before the caller last read its run."""
-        self.future: Future[int] | None = None
-
-
-class RunWatches:
-    """The watches of an engine. Belongs to the engine's loop."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._watches: WeakSet[RunWatch] = WeakSet()
-        self._version = 0
-        self._stamp = -1
-        self._turns: dict[RunWatch, None] = {}
-        self._next_turn = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def wait(self, watch: RunWatch, seen: int, future: Future[int], version: int) -> None:
-        """Set ``future`` once its run may have changed since version ``seen``."""
-        is_new = watch not in self._watches
-        self._watches.add(watch)
-        self._version = version
-        watch.seen, watch.future = seen, future
-        if watch.changed > seen or (is_new and version > seen):
-            self._wake(watch)
-        elif version > seen:
-            self._turns[watch] = None
-            self._give_turns()
-
-    def look(self, version: int) -> None:
-        """Wake the callers whose runs have changed, and plan the others. Raises `LedgerError`."""
-        self._version = version
-        watches = list(self._watches)
-        if not watches:
-            return
-        with self._ledger.read() as tx:
-            stamp = queries.last_stamp(tx)
-            if stamp != self._stamp:
-                self._stamp = stamp
-                self._compare(watches, queries.last_endings(tx, {each.run_id for each in watches}))
-        for watch in watches:
-            if watch.future is None:
-                continue
-            if watch.changed > watch.seen:
-                self._wake(watch)
-            else:
-                self._turns[watch] = None
-        self._give_turns()
-
-    def wake_all(self, version: int) -> None:
-        """Wake every caller, because the engine has failed or ends."""
-        self._version = version
-        for watch in list(self._watches):
-            self._wake(watch)
-
-    def _compare(self, watches: list[RunWatch], endings: dict[str, int]) -> None:
-        for watch in watches:
-            ended = endings.get(watch.run_id, 0)
-            if ended != watch.ended:
-                watch.ended, watch.changed = ended, self._version
-
-    def _give_turns(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._turns and loop.time() >= self._next_turn:
-            watch = next(iter(self._turns))
-            del self._turns[watch]
-            if self._wake(watch):
-                self._next_turn = loop.time() + TURNS_APART
-        if self._turns and self._timer is None:
-            self._timer = loop.call_at(self._next_turn, self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._timer = None
-        self._give_turns()
-
-    def _wake(self, watch: RunWatch) -> bool:
-        """Wake a caller; return False if it does not wait any more."""
-        future, watch.future = watch.future, None
-        if future is None:
-            return False
-        with suppress(InvalidStateError):  # its caller has cancelled it
-            future.set_result(self._version)
-            return True
-        return False

@@ -96,7 +96,7 @@ class _Outlet:
         self._take: Callable[[Event], object] = on_event if callable(on_event) else observer  # type: ignore[assignment]
         wants: Any = getattr(observer, "wants", None)
         self._wants: Callable[[type[Event]], object] | None = wants if callable(wants) else None
-        self._queue: deque[Event | Source] = deque()
+        self._queue: deque[Source] = deque()
         self._ready = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -117,7 +117,7 @@ class _Outlet:
             self._log_failure(error, "wants")
             return not kind.on_request
 
-    def put(self, event: Event | Source) -> None:
+    def put(self, source: Source) -> None:
         with self._ready:
             if self._closing:
                 return
@@ -130,10 +130,10 @@ class _Outlet:
                         self.observer,
                     )
             if self._starts():
-                self._queue.append(event)
+                self._queue.append(source)
                 self._ready.notify()
                 return
-        self._hand_over_any(event)
+        self._hand_over_all(source)
 
     def _starts(self) -> bool:
         """Return whether its thread runs; no thread can start while the process ends."""
@@ -148,13 +148,13 @@ class _Outlet:
 
     def _run(self) -> None:
         try:
-            while (event := self._next()) is not None:
-                self._hand_over_any(event)
+            while (source := self._next()) is not None:
+                self._hand_over_all(source)
         finally:
             if self._runner is not None:
                 self._runner.close()
 
-    def _next(self) -> Event | Source | None:
+    def _next(self) -> Source | None:
         """Return the next queued item, or `None` after the last one."""
         with self._ready:
             while not self._queue:
@@ -163,12 +163,6 @@ class _Outlet:
                 self._ready.wait()
             # After closing, an observer that was too slow gets no more of what waits for it.
             return None if self._left_behind else self._queue.popleft()
-
-    def _hand_over_any(self, event: Event | Source) -> None:
-        if isinstance(event, Event):
-            self._hand_over(event)
-        else:
-            self._hand_over_all(event)
 
     def _hand_over(self, event: Event) -> None:
         try:
@@ -255,7 +249,7 @@ class Observers:
         kind = type(event)
         for outlet in self._outlets:
             if outlet.wants(kind):
-                outlet.put(event)
+                outlet.put(lambda: (event,))
 
     def report_each(self, kind: type[Event], source: Source) -> None:
         """Queue a source of many events of a class; each interested observer reads it.

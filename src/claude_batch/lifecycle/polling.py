@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -12,7 +11,6 @@ from typing import Any
 import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collected_batches, unknown_batches, workspaces
@@ -482,11 +480,12 @@ class Polling(DriverPart):
             return
         now = self._ledger.now()
         reach(CrashPoint.AFTER_CHECK_BEFORE_RECORD)
-        ended: list[BatchEnded] = []
+        ends: list[tuple[int, str | None, float]] = []
         going: list[Check] = []
         for row, remote in answers:
             if remote.processing_status == "ended":
-                ended.append(self._end_of(row, remote, now))
+                counts = remote.counts and msgspec.json.encode(remote.counts).decode()
+                ends.append((row.id, counts, remote.ended or now))
                 continue
             is_canceling = remote.processing_status == "canceling"
             state = BatchState.CANCELING if is_canceling else BatchState.IN_PROGRESS
@@ -494,12 +493,8 @@ class Polling(DriverPart):
             going.append(Check(row.id, state, now + wait))
         with self._ledger.write(leader) as tx:
             collected_batches.note_checks(tx, going)
-            ends = [
-                (event.batch, json.dumps(event.counts) if event.counts else None, event.ended)
-                for event in ended
-            ]
             collected_batches.mark_ended(tx, ends)
-            if ended:
+            if ends:
                 # An ended batch frees room in the API's queue, so sendings that wait for room may
                 # retry.
                 workspaces.wait_until(tx, leader.workspace_id, None, None)
@@ -508,19 +503,9 @@ class Polling(DriverPart):
             is_ours = row.cancel_requested is not None or row.state == BatchState.CANCELING
             if remote.is_canceled and not is_ours:
                 self._reporter.canceled(row)
-        for event in ended:
-            self._reporter.observers.report(event)
-
-    def _end_of(self, row: Any, remote: RemoteBatch, now: float) -> BatchEnded:
-        return BatchEnded(
-            **self._reporter.here,
-            batch=row.id,
-            batch_id=row.remote_id,
-            requests=row.request_count,
-            counts={} if (counts := remote.counts) is None else msgspec.to_builtins(counts),
-            submitted=row.submitted,
-            ended=remote.ended or now,
-        )
+        for row, remote in answers:
+            if remote.processing_status == "ended":
+                self._reporter.ended(row, remote, remote.ended or now)
 
     def _wait(self, row: Any, now: float) -> float:
         if row.cancel_requested is not None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.events import UnknownDecided, UnknownOutcome
+from claude_batch.core.events import UnknownOutcome
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import batch_contents, unknown_batches
 from claude_batch.ledger.store import Leader, Record, Transaction
@@ -296,7 +296,7 @@ class Reconciliation(DriverPart):
             if unknown_batches.rivals(tx, row.id):
                 return False
             self._adopt(tx, row.id, remote, "assumed")
-        self._report(row.id, row.request_count, "assumed", remote.id)
+        self._reporter.decided(row.id, row.request_count, "assumed", remote.id)
         return True
 
     def _adopt(self, tx: Transaction, batch_id: int, remote: RemoteBatch, how: str) -> None:
@@ -327,7 +327,7 @@ class Reconciliation(DriverPart):
         reach(CrashPoint.AFTER_ADOPT)
         if ours:
             count = row.request_count if remote.counts is None else remote.counts.total
-            self._report(owner, count, "found", remote.id)
+            self._reporter.decided(owner, count, "found", remote.id)
         return ours
 
     def _note_unproved(
@@ -402,7 +402,7 @@ class Reconciliation(DriverPart):
                 silent = unknown_batches.disprove(tx, batch_id, note=note)
                 if silent >= SILENT_SENDINGS:
                     self._too_silent(tx, leader, batch_id, silent)
-        self._report(batch_id, count, outcome)
+        self._reporter.decided(batch_id, count, outcome)
         return True
 
     def _outcome(self, tx: Transaction, row: Record, now: float) -> UnknownOutcome | None:
@@ -411,19 +411,6 @@ class Reconciliation(DriverPart):
         states = [CandidateState(each.state) for each in found]
         outcome = decide(states, settled=row.settled is not None)
         return "resubmitted" if outcome is None and self._is_overdue(row, now) else outcome
-
-    def _report(
-        self, batch: int, requests: int, outcome: UnknownOutcome, batch_id: str | None = None
-    ) -> None:
-        self._reporter.observers.report(
-            UnknownDecided(
-                **self._reporter.here,
-                batch=batch,
-                requests=requests,
-                outcome=outcome,
-                batch_id=batch_id,
-            )
-        )
 
     def _too_silent(self, tx: Transaction, leader: Leader, batch_id: int, silent: int) -> None:
         now = self._ledger.now()

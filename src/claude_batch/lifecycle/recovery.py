@@ -16,7 +16,7 @@ import contextlib
 import json
 import logging
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -180,8 +180,8 @@ async def recover(
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
                 context = DriverContext.of(ledger, client, settings)
-                begun = _begin(ledger, client, here, is_copy=even_if_whole, is_late=is_late)
-                return await _Recovery(context, begun, is_copy=even_if_whole).run(force)
+                recovery = _Recovery(context, here, is_copy=even_if_whole, is_late=is_late)
+                return await recovery.run(force)
             except ServerChanged:
                 raise LedgerError(
                     f"another server has the ledger {ledger.location} now, and may have forgotten "
@@ -201,85 +201,78 @@ _NOT_RECOVERED = "The ledger was not recovered; nothing is sent"
 _AGAIN = "What was found is kept; repeat `claude-batch ledger recover`"
 
 
-class _Begun(NamedTuple):
-    """A recovery that has begun, or goes on."""
-
-    leader: Leader
-    behind: float
-    """When the recovery of the workspace began, by the API's clock."""
-    is_new: bool
-    """Whether it began just now."""
-
-
-def _begin(
-    ledger: Ledger, client: BatchesClient, workspace_id: int, *, is_copy: bool, is_late: bool
-) -> _Begun:
-    """Begin a recovery, or continue one; ``is_copy`` if the mark may have been restored too.
-
-    ``is_late`` if the ledger has been recovered already, without this workspace.
-    The workspace gets a new epoch. If another copy of the ledger may have the same incarnation and
-    mark, this one gets new ones.
-    """
-    high_water = HighWater(ledger)
-    mark = high_water.read()
-    with ledger.write() as tx:
-        is_known_to_be_behind = bool(queries.behind(tx))
-        moved = ledger.has_moved(tx)
-        at = client.server_now()
-        is_counted = is_known(mark, ledger.incarnations, posts_of(tx))
-        # Without a mark, a copy of a file that was already behind may have been restored. A
-        # server shows that by itself, and its next process may have no mark.
-        anew = moved or (mark is None and not on_server(ledger.location))
-        is_first = not is_late and (anew or not is_known_to_be_behind or not is_counted)
-        if is_first or is_copy:
-            # This ends with a new mark, which no longer shows what the other workspaces have
-            # forgotten. Those that are not behind after that were recovered before this one.
-            # A copy that was made within another recovery has some that are not behind.
-            note_behind(tx, at, anew=anew)
-        # A mark that does not show what was forgotten may be as old as a copy, or new.
-        is_doubted = is_copy or (is_first and is_counted)
-        is_older = mark is not None and mark.incarnation not in ledger.incarnations
-        if mark is not None:
-            # A backup from before a recovery lacks the incarnation that the recovery gave the
-            # ledger.
-            ledger.add_incarnation(tx, mark.incarnation)
-        if is_doubted or is_older:
-            # Other copies have this incarnation, too. One with as many POSTs as a mark of this
-            # recovery counts would not be found to be behind.
-            ledger.renew_incarnation(tx)
-        posts = posts_of(tx)
-        behind = recovered_batches.begin(tx, workspace_id, at)
-        leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
-        live_calls.interrupted(tx, workspace_id)
-        # If one was accepted, it is found below like all forgotten batches.
-        submissions.settle_interrupted(
-            tx, workspace_id, now=ledger.now(), note="the ledger was restored"
-        )
-    ledger.reopen()
-    if is_doubted:
-        high_water.renew(posts, at)
-    elif is_counted:
-        high_water.raise_to(posts, at=at)
-    return _Begun(leader, behind, behind == at)
-
-
 class _Recovery(DriverPart):
-    def __init__(self, context: DriverContext, begun: _Begun, *, is_copy: bool) -> None:
-        """Set up a recovery that has begun; ``is_copy`` if its mark may have been restored too."""
+    def __init__(
+        self, context: DriverContext, workspace_id: int, *, is_copy: bool, is_late: bool
+    ) -> None:
+        """Begin a recovery, or continue one.
+
+        ``is_copy`` if the mark may have been restored too. ``is_late`` if the ledger has been
+        recovered already, without this workspace.
+        """
         super().__init__(context)
         self._is_copy = is_copy
-        self._leader, self._behind, self._begins = begun
+        self._here = workspace_id
+        self._leader, self._behind, self._begins = self._begin(is_late=is_late)
         self._polling = Polling(context)
         self._collection = Collection(context)
         self.found = Recovered()
         self._foreign: list[RemoteBatch] = []
         """Batches whose results have no line of the ledger."""
 
+    def _begin(self, *, is_late: bool) -> tuple[Leader, float, bool]:
+        """Begin the recovery, or continue one.
+
+        The workspace gets a new epoch. If another copy of the ledger may have the same incarnation
+        and mark, this one gets new ones. Returns the leader, when the recovery of the workspace
+        began by the API's clock, and whether it began just now.
+        """
+        mark = self._high_water.read()
+        with self._ledger.write() as tx:
+            is_known_to_be_behind = bool(queries.behind(tx))
+            moved = self._ledger.has_moved(tx)
+            at = self._client.server_now()
+            is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
+            # Without a mark, a copy of a file that was already behind may have been restored. A
+            # server shows that by itself, and its next process may have no mark.
+            anew = moved or (mark is None and not on_server(self._ledger.location))
+            is_first = not is_late and (anew or not is_known_to_be_behind or not is_counted)
+            if is_first or self._is_copy:
+                # This ends with a new mark, which no longer shows what the other workspaces have
+                # forgotten. Those that are not behind after that were recovered before this one.
+                # A copy that was made within another recovery has some that are not behind.
+                note_behind(tx, at, anew=anew)
+            # A mark that does not show what was forgotten may be as old as a copy, or new.
+            is_doubted = self._is_copy or (is_first and is_counted)
+            is_older = mark is not None and mark.incarnation not in self._ledger.incarnations
+            if mark is not None:
+                # A backup from before a recovery lacks the incarnation that the recovery gave the
+                # ledger.
+                self._ledger.add_incarnation(tx, mark.incarnation)
+            if is_doubted or is_older:
+                # Other copies have this incarnation, too. One with as many POSTs as a mark of this
+                # recovery counts would not be found to be behind.
+                self._ledger.renew_incarnation(tx)
+            posts = posts_of(tx)
+            behind = recovered_batches.begin(tx, self._here, at)
+            leader = Leader(self._here, submissions.begin_epoch(tx, self._here))
+            live_calls.interrupted(tx, self._here)
+            # If one was accepted, it is found below like all forgotten batches.
+            submissions.settle_interrupted(
+                tx, self._here, now=self._ledger.now(), note="the ledger was restored"
+            )
+        self._ledger.reopen()
+        if is_doubted:
+            self._high_water.renew(posts, at)
+        elif is_counted:
+            self._high_water.raise_to(posts, at=at)
+        return leader, behind, behind == at
+
     async def run(self, force: bool) -> Recovered:
         mark = self._high_water.read()
         await self._collect_known()
         with self._ledger.read() as tx:
-            last = recovered_batches.last_sending(tx, self._leader.workspace_id)
+            last = recovered_batches.last_sending(tx, self._here)
         since = 0.0 if last is None else last.server_time - self._settings.lookback
         listed = None if last is None else last.listed
         latest, passed = self._latest_sending(mark)
@@ -293,7 +286,7 @@ class _Recovery(DriverPart):
             newest = listing.newest_of(listed) if listed else 0.0
             since = since if newest is None else min(since, newest)
         with self._ledger.read() as tx:
-            known = unknown_batches.known_remote_ids(tx, self._leader.workspace_id, listing.ids)
+            known = unknown_batches.known_remote_ids(tx, self._here, listing.ids)
         self.found.unlisted = self._unlisted(listing, known, last)
         # The oldest first: a later batch holds what an earlier one did not answer.
         forgotten = sorted(
@@ -346,7 +339,7 @@ class _Recovery(DriverPart):
             if everywhere:
                 note_behind(tx, at, anew=True)
             else:
-                recovered_batches.begin_again(tx, self._leader.workspace_id, at)
+                recovered_batches.begin_again(tx, self._here, at)
             is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
             posts = count_post(tx) if is_counted else 0
         if is_counted:
@@ -378,7 +371,7 @@ class _Recovery(DriverPart):
         if listing.unreadable:
             count = count_of(len(listing.unreadable), "entry", "entries")
             return f"{count} of the API's list of batches cannot be read, and may be this ledger's"
-        is_ours = is_list_of(self._ledger, self._leader.workspace_id, listing.workspace)
+        is_ours = is_list_of(self._ledger, self._here, listing.workspace)
         if is_ours is False:
             return "the API answered with the list of another workspace"
         if is_ours or known or last is None:
@@ -404,7 +397,7 @@ class _Recovery(DriverPart):
                         "the API does not show it, and it may have been answered"
                     )
             now = self._ledger.now() + _ALL_DUE
-            ended = collected_batches.ended_batches(tx, self._leader.workspace_id, now)
+            ended = collected_batches.ended_batches(tx, self._here, now)
         for batch_id in ended:
             await self._collect(batch_id)
 
@@ -532,7 +525,7 @@ class _Recovery(DriverPart):
             else:
                 claim = recovered_batches.adopt_forgotten(
                     tx,
-                    self._leader.workspace_id,
+                    self._here,
                     remote.id,
                     lines.sendings,
                     lines.costs,
@@ -556,9 +549,7 @@ class _Recovery(DriverPart):
         after, now = (0, 0), self._ledger.now()
         while True:
             with self._ledger.write(self._leader) as tx:
-                page = recovered_batches.answers_with_tools(
-                    tx, self._leader.workspace_id, after=after
-                )
+                page = recovered_batches.answers_with_tools(tx, self._here, after=after)
                 for row in page:
                     for use_id, name in possible_calls(message_of_line(row.raw)).items():
                         conversations.note_forgotten_call(
@@ -574,18 +565,13 @@ class _Recovery(DriverPart):
         with self._ledger.write(self._leader) as tx:
             # No mark counts all live calls: those of other machines are in other marks.
             if not force:
-                self.found.lost = live_calls.forgotten(
-                    tx, self._leader.workspace_id, self._ledger.now()
-                )
+                self.found.lost = live_calls.forgotten(tx, self._here, self._ledger.now())
             else:
-                workspaces.adopt_refused(tx, self._leader.workspace_id, even_if_behind=True)
-            conversations.forget_doubts(tx, self._leader.workspace_id)
-            posts = recovered_batches.end(tx, self._leader.workspace_id, mark)
-            if (
-                workspaces.workspace_row(tx, self._leader.workspace_id).halt_reason
-                == "ledger_behind"
-            ):
-                workspaces.clear_halt(tx, self._leader.workspace_id)
+                workspaces.adopt_refused(tx, self._here, even_if_behind=True)
+            conversations.forget_doubts(tx, self._here)
+            posts = recovered_batches.end(tx, self._here, mark)
+            if workspaces.workspace_row(tx, self._here).halt_reason == "ledger_behind":
+                workspaces.clear_halt(tx, self._here)
             self._ledger.renew_incarnation(tx)
         self._ledger.reopen()
         self._high_water.renew(posts, self._client.server_now())

@@ -36,7 +36,6 @@ from claude_batch.ledger.high_water import count_post, note_behind
 from claude_batch.ledger.store import Deposed, Leader, Record, Transaction
 from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_over_budget
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
-from claude_batch.lifecycle.leader_lock import stop_behind
 from claude_batch.lifecycle.polling import Listing, walk
 from claude_batch.lifecycle.threads import in_a_thread
 from claude_batch.wire.batches_client import ApiError, CreateAnswer, Unreachable
@@ -250,10 +249,9 @@ def _is_halted(halt: Record, row: Any, now: float) -> bool:
 class Submission(DriverPart):
     """The sender of one workspace's packed batches, one at a time."""
 
-    def __init__(self, context: DriverContext, stopping: Callable[[], bool]) -> None:
-        """Set up the sender, which gives up a POST if ``stopping`` returns True."""
+    def __init__(self, context: DriverContext) -> None:
+        """Set up the sender, which gives up a POST if the driver is to end."""
         super().__init__(context)
-        self._stopping = stopping
         self._failures = 0
         self._armed = False
         self._probed: float | None = None
@@ -450,7 +448,7 @@ class Submission(DriverPart):
         if not self._high_water.raise_to(number, sending=True, at=at):
             with self._ledger.write(leader) as tx:
                 note_behind(tx, at)
-                stop_behind(tx, self._ledger, self._settings, leader.workspace_id)
+                self.stop_behind(tx, leader.workspace_id)
             raise _NotArmed("another copy of this ledger has sent meanwhile")
         reach(CrashPoint.AFTER_ARMED)
         if self._stopping():

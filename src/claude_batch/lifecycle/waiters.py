@@ -28,7 +28,6 @@ from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.notices import SmallGroups
 
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
@@ -480,19 +479,11 @@ class Waiting(msgspec.Struct):
     on_timeout: Callable[[Sequence[Waiter]], None]
     """Called with up to `AT_ONCE` waiters whose time is over; must end their waits."""
     _timeouts: dict[float, _Timeout] = msgspec.field(default_factory=dict[float, _Timeout])
-    _groups: SmallGroups = msgspec.field(default_factory=SmallGroups)
     _by_seq: dict[int, Waiter | list[Waiter]] = msgspec.field(
         default_factory=dict[int, "Waiter | list[Waiter]"]
     )
     """A list only where several callers wait for a request."""
     _cursors: dict[str, _Cursor] = msgspec.field(default_factory=dict[str, _Cursor])
-
-    def expect(self, batched: Sequence[bytes]) -> None:
-        """Note the params of new calls for batches, for the warning of `SmallGroups`.
-
-        To be called before they are added.
-        """
-        self._groups.begin(batched, alone=not self._by_seq)
 
     def add(self, waiter: Waiter, *, seconds: float) -> None:
         """Wait for a request, at most ``seconds`` and a fiftieth or a second more."""
@@ -576,8 +567,6 @@ class Waiting(msgspec.Struct):
         ]
         if not any(settled):
             self.on_let_go(answer.seq)
-        elif not self._by_seq:
-            self._groups.end()
 
     def leave(self, waiter: Waiter) -> None:
         """Remove a caller that has left without an answer."""

@@ -22,8 +22,8 @@ from pathlib import Path
 import yaml
 
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.small_files import read_small
-from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, pairs, yaml_faults
+from claude_batch.core.files import read_small
+from claude_batch.core.yaml_text import BoundedLoader, YamlFault, pairs, yaml_faults
 from claude_batch.money.rates import Rates, Tariff
 
 _TOKENS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h")

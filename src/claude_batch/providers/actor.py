@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 import msgspec
 
-from claude_batch.actor.configuration import (
-    CLAUDE_PROVIDERS,
-    ActorConfiguration,
-    checked_schema,
-)
+from claude_batch.actor.configuration import CLAUDE_PROVIDERS, ActorConfiguration
 from claude_batch.actor.loader import ActorLoader
-from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
+from claude_batch.actor.output import (
+    FormatLike,
+    OutputFormat,
+    checked_schema,
+    output_format_of,
+)
 from claude_batch.actor.request import (
     RequestLike,
     Requests,

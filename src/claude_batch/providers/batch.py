@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 from collections.abc import (
     AsyncIterator,
@@ -155,25 +156,11 @@ class ClaudeBatchProvider(Opened):
             functions=UserFunctions.of(classify, pace),
         )
         super().__init__(engine_access, drive=drive)
-        self._carriers = Carriers(checked)
         self._encoders = RequestEncoders(self.default_options)
-        self._responder = Responder(
-            engine_access,
-            self._encoders,
-            self._mode,
-            self._carriers,
-            self.middleware_runner,
-            drive=drive,
-        )
-        self._storage = RunStorage(
-            engine_access,
-            self._encoders,
-            self._mode,
-            self._carriers,
-            self.middleware_runner,
-            self,
-            drive=drive,
-        )
+        carriers, runner = Carriers(checked), self.middleware_runner
+        parts = (engine_access, self._encoders, self._mode, carriers, runner, self)
+        self._responder = Responder(*parts, drive=drive)
+        self._storage = RunStorage(*parts, drive=drive)
 
     # Opening and closing ---------------------------------------------------------------------
 
@@ -528,9 +515,8 @@ class ClaudeBatchProvider(Opened):
 
         Raises `InvalidRequestError` if the model does not accept ``temperature``.
         """
-        from claude_batch.integrations.langchain import create_chat_model
-
-        return create_chat_model(self, model, temperature=temperature, **kwargs)
+        integration = importlib.import_module("claude_batch.integrations.langchain")
+        return integration.create_chat_model(self, model, temperature=temperature, **kwargs)
 
 
 # Runs by their id ---------------------------------------------------------------------------------

@@ -7,10 +7,8 @@ So uses are counted, and the rule asks whether one more repetition would be too 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 
 from claude_batch.actor.documents import LEAST_UPLOADED, Content, Placing
@@ -172,11 +170,6 @@ class CallDocuments:
     """Place the documents of a provider's calls. Blocks on the API; not for an event loop."""
 
     def __init__(self) -> None:
-        self.forget()
-        _all_documents.add(self)
-
-    def forget(self) -> None:
-        """Start anew after a fork: an upload that holds the lock goes on in the parent only."""
         self._lock = threading.Lock()
         self._uploads: dict[str, Uploads] = {}
 
@@ -200,14 +193,3 @@ class CallDocuments:
                 uploads = self._uploads[run_id] = Uploads(engine, session)
                 uploads.run_id = run_id
             return encode(uploads.place)
-
-
-_all_documents: weakref.WeakSet[CallDocuments] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for documents in list(_all_documents):
-        documents.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)

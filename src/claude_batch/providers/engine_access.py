@@ -61,6 +61,7 @@ from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.threads import REST_SECONDS
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import price_unpriced
+from claude_batch.providers.document_upload import CallDocuments
 from claude_batch.providers.status import RunStatus, require_run, status_in
 from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.batches_client import ApiError, Unreachable
@@ -241,8 +242,8 @@ class EngineAccess:
         credentials: Callable[[], dict[str, str]],
         *,
         drive: bool,
-        observers: Sequence[ObserverLike] = (),
-        functions: UserFunctions | None = None,
+        observers: Sequence[ObserverLike],
+        functions: UserFunctions,
     ) -> None:
         self.location: str = location
         self.shown_location: str = without_password(location)
@@ -262,6 +263,8 @@ class EngineAccess:
         self._session: ApiSession | None = None
         self._planning = threading.RLock()  # held only briefly
         self._opening: Future[Entered] | None = None
+        self.documents: CallDocuments = CallDocuments()
+        """The documents of the provider's calls."""
         self.closed: bool = False
         _accesses.add(self)
 
@@ -269,6 +272,7 @@ class EngineAccess:
         """Reset after a fork: the parent keeps its engine, and the child opens its own."""
         self.opens, self._planning = threading.RLock(), threading.RLock()
         self._engine = self._session = self._opening = None
+        self.documents = CallDocuments()
 
     @property
     def entered(self) -> Entered | None:
@@ -298,12 +302,11 @@ class EngineAccess:
             self._check_open()
             finder = ToolFinder(imports=self.settings.allow_tools_from_ledger)
             engine = Engine.acquire(self.location, self.settings, finder)
-            if self._functions is not None:
-                try:
-                    engine.functions.join(self._functions)
-                except ActorConfigurationError:
-                    engine.release()
-                    raise
+            try:
+                engine.functions.join(self._functions)
+            except ActorConfigurationError:
+                engine.release()
+                raise
             engine.observers.attach(self._observers)
             self._engine = engine
             if self.closed:
@@ -322,9 +325,7 @@ class EngineAccess:
                 session = engine.open_session(
                     found.get("base_url"), found.get("api_key"), drive=self._drive
                 )
-                if self.closed:  # by a signal handler, meanwhile
-                    engine.close_session(session)
-                self._check_open()
+                self._check_open()  # a signal handler may have closed it meanwhile
                 self._session = session
             return self._session
 
@@ -399,10 +400,8 @@ class EngineAccess:
         with self.opens:
             self.closed = True
             engine, self._engine = self._engine, None
-            session, self._session = self._session, None
+            self._session = None
         if engine is not None:
-            if session is not None:
-                engine.close_session(session)
             engine.release()
             engine.observers.detach(self._observers)
 

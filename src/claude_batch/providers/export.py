@@ -23,7 +23,7 @@ import msgspec
 
 from claude_batch.actor.output import OutputFormat
 from claude_batch.actor.response import ActorResponse, time_of
-from claude_batch.core import temporary_files
+from claude_batch.core import files
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, ActorError, AnswerError, error_type
 from claude_batch.core.quantities import NANO, count_of
@@ -169,24 +169,6 @@ CHUNK_BYTES = 1 << 16
 """Approximate bytes of lines that are written at once."""
 
 
-class _Error(msgspec.Struct, gc=False):
-    type: str
-    message: str
-
-
-class _Failure(msgspec.Struct, gc=False):
-    id: str
-    ok: bool
-    error: _Error
-    batch_id: str | None
-    attempt: int
-    # The content that was received and paid for, if any.
-    text: str | msgspec.UnsetType = msgspec.UNSET
-    stop_reason: str | msgspec.UnsetType | None = msgspec.UNSET
-    cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    context: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
 _encoder = msgspec.json.Encoder()
 
 
@@ -230,18 +212,22 @@ def _success(answer: Answer | Success, raw: bytes) -> bytes:
     )
 
 
-def _failure(answer: Answer) -> _Failure:
-    identifier = answer.key if answer.key is not None else str(answer.position + 1)
-    context = msgspec.UNSET if answer.context is None else msgspec.Raw(answer.context)
+def _failure(answer: Answer) -> dict[str, Any]:
     error = result_of(answer).error
     assert error is not None
-    fault = _Error(error_type(error), str(error))
-    line = _Failure(identifier, False, fault, answer.batch_id, answer.attempt)
-    if isinstance(error, AnswerError):
-        line.text, line.stop_reason = error.text, error.stop_reason
+    line: dict[str, Any] = {
+        "id": answer.key if answer.key is not None else str(answer.position + 1),
+        "ok": False,
+        "error": {"type": error_type(error), "message": str(error)},
+        "batch_id": answer.batch_id,
+        "attempt": answer.attempt,
+    }
+    if isinstance(error, AnswerError):  # it was answered and billed
+        line |= {"text": error.text, "stop_reason": error.stop_reason}
         if answer.cost is not None:
-            line.cost_usd = msgspec.Raw(cost_usd(answer.cost))
-    line.context = context
+            line["cost_usd"] = msgspec.Raw(cost_usd(answer.cost))
+    if answer.context is not None:
+        line["context"] = msgspec.Raw(answer.context)
     return line
 
 
@@ -319,7 +305,7 @@ def probe(target: Path) -> None:
     """
     with suppress(FileNotFoundError):
         target.lstat()  # the temporary file's name may be shorter
-    descriptor, path = temporary_files.create_beside(target)
+    descriptor, path = files.create_beside(target)
     os.close(descriptor)
     path.unlink()
     os.close(os.open(target.parent, os.O_RDONLY))
@@ -337,7 +323,7 @@ def replacing(output: str) -> Generator[IO[bytes]]:
     A link stays a link: its target is replaced. A file keeps its mode.
     """
     path = Path(os.path.realpath(output))
-    with temporary_files.replacing(path, mode=_mode_for(path), sweep=True) as stream:
+    with files.replacing(path, mode=_mode_for(path), sweep=True) as stream:
         yield stream
 
 
@@ -406,7 +392,7 @@ def write_folder(
     mode = _mode_for(last)
     last.unlink(missing_ok=True)
     raw_lines = root / "raw" / "results.jsonl"
-    with temporary_files.replacing(raw_lines, mode=_mode_for(raw_lines), sweep=True) as raw:
+    with files.replacing(raw_lines, mode=_mode_for(raw_lines), sweep=True) as raw:
         for answer in answers:
             _write(root / _name(answer), pretty(_parsed_line(answer, output)))
             written += 1
@@ -415,7 +401,7 @@ def write_folder(
     # One sync for all files: a flush for each would take longer than the writing.
     os.sync()
     if summary is not None:
-        with temporary_files.replacing(last, mode=mode, sweep=True) as stream:
+        with files.replacing(last, mode=mode, sweep=True) as stream:
             stream.write(pretty(msgspec.json.encode(summary)))
     with os.scandir(root) as entries:
         others = sum(_RESULT.fullmatch(entry.name) is not None for entry in entries) - written
@@ -487,7 +473,7 @@ def _safe(key: str) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with temporary_files.replacing(path, mode=_mode_for(path), durable=False) as stream:
+    with files.replacing(path, mode=_mode_for(path), durable=False) as stream:
         stream.write(content)
 
 

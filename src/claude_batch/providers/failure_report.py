@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Final, NamedTuple
 
 from claude_batch.core.quantities import count_of
 from claude_batch.core.states import FAILED, RequestState
 from claude_batch.ledger import page_queries, unknown_batches
 from claude_batch.ledger.page_queries import FailedRequest
-from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.ledger.store import Transaction
 from claude_batch.providers.status import RunStatus
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
@@ -122,14 +121,6 @@ def _lost_lines(tx: Transaction, status: RunStatus) -> Iterator[str]:
 
 def _id_of(failed: FailedRequest) -> str:
     return str(failed.position + 1) if failed.key is None else failed.key
-
-
-def failures_of(location: str, status: RunStatus) -> FailureReport:
-    """Return why requests of a run failed; ``location`` is that of its ledger."""
-    if not status.failed:
-        return FailureReport((), whole=True)
-    with closing(Ledger(location)) as ledger, ledger.read() as tx:
-        return failures_in(tx, status)
 
 
 def may_be_retried(status: RunStatus) -> bool:

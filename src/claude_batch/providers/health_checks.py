@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from claude_batch._version import __version__
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
+from claude_batch.core.files import create_beside, sibling
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.settings import (
     command_naming,
@@ -29,7 +30,6 @@ from claude_batch.core.settings import (
     on_server,
     without_password,
 )
-from claude_batch.core.temporary_files import create_beside, sibling
 from claude_batch.ledger import queries
 from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.ledger.backends.sqlite_file import (

@@ -6,6 +6,7 @@ YAML.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -149,8 +150,8 @@ _NAMED_ELSEWHERE: Final = {
 }
 """Names that belong to another call, or to the SDK and other libraries, and what to use."""
 
-_SHORT = 5
-"""Most letters of a name of which one letter at most may be mistyped."""
+_NEAR = 0.66
+"""Least similarity of a mistyped name; that of a swap in a name of three letters."""
 
 
 def meant_setting(name: str, known: Iterable[str]) -> str:
@@ -164,32 +165,14 @@ def meant_setting(name: str, known: Iterable[str]) -> str:
         return f"; {hint}"
     if name in MESSAGES_PARAMETERS:
         return f"; {_OPTIONS}"
-    known = tuple(known)
-    most = 1 if len(name) <= _SHORT else 2
-    typed = name.lower()
-    near = [(_distance(typed, each), each) for each in (*known, *_NAMED_ELSEWHERE)]
-    distance, meant = min(near, key=lambda pair: pair[0])  # of equal ones the known name
-    if distance > most:
-        longer = [each for each in known if each.startswith(f"{typed}_")]
-        if len(longer) != 1:
-            return ""
-        [meant] = longer
+    known, typed = tuple(known), name.lower()
+    near = difflib.get_close_matches(typed, (*known, *_NAMED_ELSEWHERE), n=1, cutoff=_NEAR)
+    near = near or [each for each in known if each.startswith(f"{typed}_")]
+    if len(near) != 1:
+        return ""
+    [meant] = near
     hint = "" if meant in known else f" ({_NAMED_ELSEWHERE[meant]})"
     return f"; did you mean {meant!r}?{hint}"
-
-
-def _distance(typed: str, meant: str) -> int:
-    """Return how many letters differ, are missing, are too many, or are swapped with the next."""
-    before: list[int] = []
-    row = list(range(len(meant) + 1))
-    for i, letter in enumerate(typed, 1):
-        before, above, row = row, before, [i]
-        for j, other in enumerate(meant, 1):
-            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other))
-            if i > 1 and j > 1 and letter == meant[j - 2] and typed[i - 2] == other:
-                cost = min(cost, above[j - 2] + 1)
-            row.append(cost)
-    return row[-1]
 
 
 def parameters_of(function: Callable[..., object]) -> list[str]:

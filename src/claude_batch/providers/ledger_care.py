@@ -141,14 +141,12 @@ def confirm_key(provider: ClaudeBatchProvider, run_id: str) -> tuple[str, bool]:
     Returns the run's full id, and False if the key may already continue it. Raises
     `RunNotFoundError`.
     """
-    found: list[str] = []
 
-    async def work(ledger: Ledger, client: BatchesClient) -> bool:
-        found.append(find_run_id(ledger, run_id))
-        return await api_sessions.confirm_key(ledger, client, found[0])
+    async def work(ledger: Ledger, client: BatchesClient) -> tuple[str, bool]:
+        found = find_run_id(ledger, run_id)
+        return found, await api_sessions.confirm_key(ledger, client, found)
 
-    changed = _with_client(provider, work)
-    return found[0], changed
+    return _with_client(provider, work)
 
 
 def _with_client(

@@ -17,7 +17,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Awaitable,
@@ -80,7 +79,7 @@ from claude_batch.providers.middleware_runner import (
     request_or_error,
 )
 from claude_batch.providers.protocol import ProviderCapabilities
-from claude_batch.providers.sync_bridge import Closing
+from claude_batch.providers.sync_bridge import Closing, each_of
 from claude_batch.wire.encoding import LaneHeaders, asked_of
 from claude_batch.wire.error_table import ApiFault, account_reason
 from claude_batch.wire.retry_policy import LIVE_CALL
@@ -266,7 +265,7 @@ class ClaudeProvider(Closing):
         """
         check_requests(requests)
         many = _Many(actor)
-        source = _as_async(requests)
+        source = each_of(requests)
         window: deque[asyncio.Future[ActorResult]] = deque()
         pulling: asyncio.Task[RequestLike] | None = None
         exhausted, fault = False, None
@@ -667,15 +666,6 @@ def _failed(request: ActorRequest, position: int, error: ActorError) -> ActorRes
 def _check_blocking(actor: ActorConfiguration) -> None:
     toolset = actor.toolset
     check_blocking(None if toolset is None else toolset.tools)
-
-
-async def _as_async(requests: Requests) -> AsyncGenerator[RequestLike, None]:
-    if isinstance(requests, AsyncIterable):
-        async for request in requests:
-            yield request
-    else:
-        for request in requests:
-            yield request
 
 
 def _account_reason(fault: ApiFault) -> HaltReason | None:

@@ -39,8 +39,8 @@ def answer_error(
     state: RequestState,
     response: ActorResponse,
     who: str,
-    stopped: str | None = None,
-    note: str | None = None,
+    stopped: str | None,
+    note: str | None,
 ) -> AnswerError:
     """Return the error for an unusable answer; ``who`` names its request.
 

@@ -22,25 +22,21 @@ from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from claude_batch.actor.middleware import Middlewares, Passage, Step
 from claude_batch.actor.request import ActorRequest, RequestLike
 from claude_batch.actor.response import ActorResponse, ActorResult
-from claude_batch.core.errors import InvalidRequestError, MiddlewareError
+from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.user_functions import ends_the_caller
 from claude_batch.lifecycle.threads import SharedEventLoop
 
 # Threads ------------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
-_R = TypeVar("_R")
 
 WORKERS = 32
 """Maximum threads that work at once. One whose function exceeds its timeout is not counted."""
-
-IDLE_SECONDS = 10.0
-"""Seconds that an idle thread waits for more work before it ends."""
 
 STUCK_SECONDS = 60.0
 """Seconds after which a function without a timeout no longer counts as working."""
@@ -48,21 +44,20 @@ STUCK_SECONDS = 60.0
 _inside: ContextVar[bool] = ContextVar("claude_batch_inside_a_worker", default=False)
 
 
-class Job(Generic[_T, _R]):
+class Job:
     """Items that one thread passes to a function, one after the other."""
 
     def __init__(
-        self, work: Callable[[_T], _R], items: Sequence[_T], seconds: float | None
+        self, work: Callable[[Any], Any], items: Sequence[Any], seconds: float | None
     ) -> None:
         """``seconds`` is the timeout of each item, from the moment the item starts."""
         self._work = work
         self._items = items
         self.seconds = seconds
-        self.results: list[_R] = []
+        self.results: list[Any] = []
         self.future: Future[None] = Future()
         # A caller that stops waiting must not cancel the future; `abandon` does that.
         self.future.set_running_or_notify_cancel()
-        self.nested: bool = _inside.get()
         self._context = copy_context()
         self._lock = threading.Lock()
         self._begun: float | None = None
@@ -114,74 +109,59 @@ class Job(Generic[_T, _R]):
 
 
 class WorkerPool:
-    """Daemon threads that are started when there is work. Thread-safe."""
+    """Daemon threads that live as long as jobs wait for them. Thread-safe."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
         """Reset after a fork: the threads and their jobs stay with the parent process."""
-        self._ready = threading.Condition()
-        self._queue: deque[Job[Any, Any]] = deque()
-        self._at_work: dict[threading.Thread, Job[Any, Any] | None] = {}
-        self._idle = 0
+        self._lock = threading.Lock()
+        self._queue: deque[Job] = deque()
+        self._at_work: set[Job] = set()
 
-    def submit(self, job: Job[Any, Any]) -> None:
+    def submit(self, job: Job) -> None:
         """Run a job on a thread; jobs start in the order in which they are submitted."""
-        if job.nested:
+        if _inside.get():
             # A pool thread waits for this job; queueing it in the same pool could deadlock.
-            threading.Thread(target=job.run, name="claude-batch-middleware", daemon=True).start()
+            _start(job.run)
             return
-        with self._ready:
+        with self._lock:
             self._queue.append(job)
-            self._staff()
-            self._ready.notify()
+        self.relieve()
 
     def relieve(self) -> None:
-        """Start threads to replace those that are stuck, if there is work for them."""
-        with self._ready:
-            self._staff()
-
-    def _staff(self) -> None:
-        if len(self._queue) <= self._idle:
-            return
-        for _ in range(min(len(self._queue) - self._idle, WORKERS - self._working())):
-            thread = threading.Thread(
-                target=self._work, name="claude-batch-middleware", daemon=True
-            )
-            self._at_work[thread] = None
+        """Start threads for waiting jobs, also in place of those that are stuck."""
+        while (job := self._next()) is not None:
             try:
-                thread.start()
+                _start(partial(self._work, job))
             except RuntimeError:
-                del self._at_work[thread]
+                with self._lock:
+                    self._at_work.discard(job)
+                    self._queue.appendleft(job)
                 raise
 
-    def _working(self) -> int:
-        """Return the number of threads whose function has not exceeded its timeout."""
-        return sum(job is None or not job.is_stuck for job in self._at_work.values())
+    def _next(self) -> Job | None:
+        """Return the next job, or None if none waits or enough threads work."""
+        with self._lock:
+            if not self._queue:
+                return None
+            if sum(not job.is_stuck for job in self._at_work) >= WORKERS:
+                return None
+            job = self._queue.popleft()
+            self._at_work.add(job)
+            return job
 
-    def _work(self) -> None:
-        me = threading.current_thread()
-        while (job := self._next(me)) is not None:
+    def _work(self, job: Job | None) -> None:
+        while job is not None:
             job.run()
-            with self._ready:
-                self._at_work[me] = None
+            with self._lock:
+                self._at_work.discard(job)
+            job = self._next()
 
-    def _next(self, me: threading.Thread) -> Job[Any, Any] | None:
-        """Return the next job, or None if the thread should end."""
-        with self._ready:
-            # A thread that was stuck and has returned may have been replaced meanwhile.
-            while self._working() <= WORKERS:
-                if self._queue:
-                    job = self._at_work[me] = self._queue.popleft()
-                    return job
-                self._idle += 1
-                woken = self._ready.wait(IDLE_SECONDS)
-                self._idle -= 1
-                if not woken and not self._queue:
-                    break
-            del self._at_work[me]
-            return None
+
+def _start(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="claude-batch-middleware", daemon=True).start()
 
 
 POOL: WorkerPool = WorkerPool()
@@ -193,16 +173,8 @@ os.register_at_fork(after_in_child=POOL.forget)
 # Middleware runner --------------------------------------------------------------------------------
 
 
-class Refusal(NamedTuple):
-    """A request at which middleware failed."""
-
-    error: MiddlewareError
-    context: Any
-    """The request's context."""
-
-
-Prepared = ActorRequest | InvalidRequestError | Refusal
-"""A request to encode, or what prevents it."""
+Prepared: TypeAlias = ActorRequest | InvalidRequestError | ActorResult
+"""A request to encode, its error, or the failed result of one at which middleware failed."""
 
 Reader: TypeAlias = Callable[[ActorResult], ActorResult]
 """Parses the answer of a result."""
@@ -328,8 +300,9 @@ def _passed(result: ActorResult, passage: Passage) -> ActorResult:
 
 
 def _prepared(passage: Passage) -> Prepared:
-    if passage.error is not None:
-        return Refusal(passage.error, passage.value.context)
+    if (error := passage.error) is not None:
+        context = passage.value.context
+        return ActorResult(key=passage.key, position=0, error=error, context=context)
     assert isinstance(passage.value, ActorRequest)
     return passage.value
 
@@ -399,7 +372,7 @@ async def _call_on_a_thread(step: Step, passages: Sequence[Passage], seconds: fl
             done += 1
 
 
-async def _done(job: Job[Any, Any]) -> None:
+async def _done(job: Job) -> None:
     """Run a job on a thread; abandon it if one of its items exceeds its timeout."""
     POOL.submit(job)
     waiting = asyncio.wrap_future(job.future)

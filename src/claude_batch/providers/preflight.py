@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Coroutine
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Collection
 
 import msgspec
 
@@ -42,8 +40,6 @@ PATIENCE = 20.0
 _NOT_COUNTED = re.compile(r"\w+: Extra inputs are not permitted")
 """Error for a parameter that token counting does not support; a batch may still accept it."""
 
-Count = Callable[[bytes, LaneHeaders], Awaitable[int]]
-
 
 class _Sample(msgspec.Struct, frozen=True):
     """The first request of a shape."""
@@ -58,20 +54,18 @@ class Preflight:
 
     def __init__(
         self,
-        count: Count,
-        run: Callable[[Coroutine[Any, Any, list[int | Exception | None]]], Future[Any]],
+        engine: Engine,
+        session: ApiSession,
         *,
-        always: bool = False,
-        spare_single: bool = False,
+        always: bool,
+        spare_single: bool,
     ) -> None:
-        """Set up the checks.
+        """``always``: check all shapes, whatever the number of requests.
 
-        ``count`` calls the API; ``run`` schedules a coroutine on a loop where it may be awaited.
-        ``always``: check all shapes, whatever the number of requests. ``spare_single``: a fault in
-        one request's own messages does not reject the run.
+        ``spare_single``: a fault in one request's own messages does not reject the run.
         """
-        self._count = count
-        self._run = run
+        self._engine = engine
+        self._client = session.client
         self._always = always
         self._spare_single = spare_single
         self._plain: LaneHeaders | None = None
@@ -124,7 +118,8 @@ class Preflight:
                 extra={"for_people": True},
             )
         bodies = [counted_params(sample.encoded.params) for _, sample in samples]
-        answers = self._run(self._ask([sample for _, sample in samples], bodies)).result()
+        asking = self._ask([sample for _, sample in samples], bodies)
+        answers = self._engine.do(asking).result()
         counted: list[TokenCount] = []
         for (shape, sample), body, answer in zip(samples, bodies, answers, strict=True):
             if isinstance(answer, int):
@@ -158,7 +153,7 @@ class Preflight:
                     return None
                 try:
                     async with asyncio.timeout(PATIENCE):
-                        return await self._count(body, sample.encoded.headers)
+                        return await self._client.count_tokens(body, sample.encoded.headers)
                 except TimeoutError:
                     over = True
                     return Unreachable(f"no answer for {PATIENCE:g} seconds")
@@ -202,9 +197,5 @@ def preflight_of(
     """Return the preflight for a run of this mode before it is packed, or None if none is due."""
     if mode.preflight is False or (mode.preflight == "auto" and not drives):
         return None  # a process that only stores has no contact with the API
-    return Preflight(
-        session.client.count_tokens,
-        engine.do,
-        always=mode.preflight is True,
-        spare_single=spare_single,
-    )
+    always = mode.preflight is True
+    return Preflight(engine, session, always=always, spare_single=spare_single)

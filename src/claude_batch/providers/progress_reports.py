@@ -54,7 +54,7 @@ INTERVAL = 0.5
 """Minimum seconds between two calls, and between two looks of a waiting caller."""
 
 LONGEST_INTERVAL = 5.0
-"""Seconds after which progress is reported even without a change, because times go on."""
+"""Seconds after which a run is looked at even without a change, because times go on."""
 
 RESTS_PER_LOOK = 20
 """Counting a large run is expensive: the pause after it, relative to how long it took."""
@@ -80,6 +80,33 @@ def check_progress(progress: object) -> None:
         raise ActorConfigurationError(str(error)) from None
 
 
+class LookRate:
+    """Decides when to look at a run again: after a change, at a rate that the looks allow."""
+
+    def __init__(self, *, rests: float = RESTS_PER_LOOK, longest: float = LONGEST_INTERVAL) -> None:
+        """Rest ``rests`` times as long as the last look took, and at most ``longest`` seconds."""
+        self._rests = rests
+        self._longest = longest
+        self._seen = -1
+        self._is_first = True
+        self._due = self._again = 0.0
+
+    def is_due(self, version: int) -> bool:
+        """Return whether to look now; ``version`` is a number that every change increases."""
+        now = time.monotonic()
+        if now < self._due or (version == self._seen and now < self._again):
+            return False
+        self._seen, self._again = version, now + LONGEST_INTERVAL
+        return True
+
+    def rest(self, looked: float) -> None:
+        """Set the time of the next look, after one that took so many seconds."""
+        # The first look also estimates the run's cost, which the later ones do not.
+        rest = 0.0 if self._is_first else self._rests * looked
+        self._is_first = False
+        self._due = time.monotonic() + min(max(INTERVAL, rest), self._longest)
+
+
 class Reports:
     """Passes progress on to a caller's function, or to the bar. Never raises an `Exception`."""
 
@@ -88,24 +115,15 @@ class Reports:
         self._progress: ProgressLike = progress
         self._show: Show | None = None
         self._opened = ExitStack()
-        self._seen = -1
-        self._is_first = True
-        self._due = self._again = 0.0
+        self._rate = LookRate()
 
     def is_due(self, version: int) -> bool:
         """Return whether to report now; ``version`` is a number that every change increases."""
-        now = time.monotonic()
-        if not self._progress or now < self._due or (version == self._seen and now < self._again):
-            return False
-        self._seen, self._again = version, now + LONGEST_INTERVAL
-        return True
+        return bool(self._progress) and self._rate.is_due(version)
 
     def rest(self, looked: float) -> None:
         """Set the time of the next report, after a look that took so many seconds."""
-        # The first look also estimates the run's cost, which the later ones do not.
-        rest = 0.0 if self._is_first else RESTS_PER_LOOK * looked
-        self._is_first = False
-        self._due = time.monotonic() + min(max(INTERVAL, rest), LONGEST_INTERVAL)
+        self._rate.rest(looked)
 
     def report(self, progress: Progress, status: RunStatus | None = None) -> None:
         """Call the function, or draw the bar. The first exception is logged and ends the calls."""

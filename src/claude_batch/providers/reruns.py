@@ -17,7 +17,7 @@ from claude_batch.ledger import live_calls, queries, retries, run_deadlines, unk
 from claude_batch.ledger.retries import ON_ORDER, Rerun, Retried
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 from claude_batch.ledger.submissions import INTERRUPTED
-from claude_batch.lifecycle.leader_lock import interrupted_workspaces, settle_interrupted
+from claude_batch.lifecycle.ended_processes import interrupted_workspaces, settle_interrupted
 from claude_batch.lifecycle.recovery import Refetched
 
 # Reruns -------------------------------------------------------------------------------------------

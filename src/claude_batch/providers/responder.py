@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -31,12 +32,12 @@ from claude_batch.lifecycle.observers import Carriers
 from claude_batch.lifecycle.pending_call import Alone, CallOptions
 from claude_batch.lifecycle.tool_runner import ConversationSettings, check_blocking, note_asking
 from claude_batch.lifecycle.waiters import CallFuture
-from claude_batch.providers.document_upload import CallDocuments
 from claude_batch.providers.engine_access import EngineAccess, Entered
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner, wait_on_a_loop
 from claude_batch.providers.run_writer import deadline_fault
+from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.encoding import EncodedRequest
 
 Beside: TypeAlias = tuple[OutputFormat[Any] | None, Any]
@@ -60,8 +61,8 @@ class _Common(NamedTuple):
     conversation: ConversationSettings
 
 
-class Responder:
-    """Makes the single calls of one provider. Thread-safe."""
+class ProviderPart:
+    """A part of a provider, with what its calls and its runs need."""
 
     def __init__(
         self,
@@ -70,17 +71,39 @@ class Responder:
         mode_of: ModeOf,
         carriers: Carriers,
         middleware_runner: MiddlewareRunner | None,
+        provider: Closing,
         *,
         drive: bool,
     ) -> None:
+        """``provider`` is the provider itself, which owns its runs."""
         self._engine_access = engine_access
         self._encoders = encoders
         self._mode_of = mode_of
         self._carriers = carriers
         self._middleware_runner = middleware_runner
+        self._provider = provider
         self._drive = drive
-        self._documents = CallDocuments()
-        self._common: dict[int, tuple[ActorConfiguration, _Common]] = {}
+
+
+class Responder(ProviderPart):
+    """Makes the single calls of one provider. Thread-safe."""
+
+    @cached_property
+    def _common(self) -> dict[int, tuple[ActorConfiguration, _Common]]:
+        return {}
+
+    def _in_common(self, actor: ActorConfiguration) -> _Common:
+        """Return what all calls of an actor without settings of their own share, made once."""
+        # By identity, as in `RequestEncoders`.
+        known = self._common.get(id(actor))
+        if known is None or known[0] is not actor:
+            if len(self._common) >= RequestEncoders.KEPT:
+                self._common.clear()
+            common = _Common(
+                self._encoders.of(actor), self._mode_of(actor), conversation_settings_of(actor)
+            )
+            known = self._common[id(actor)] = (actor, common)
+        return known[1]
 
     async def respond(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
@@ -112,7 +135,7 @@ class Responder:
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> ActorResponse:
         """Send one request and wait for its answer on this thread; Ctrl-C withdraws it."""
-        check_blocking(self._in_common(actor)[2].tools)
+        check_blocking(self._in_common(actor).conversation.tools)
         runner = self._middleware_runner
         if runner is None:
             answer = self.ask(actor, asked, keep, settings).answer()
@@ -183,7 +206,7 @@ class Responder:
                 if alone:
                     # No other call of its run could use an uploaded document again.
                     return encoder.encode(asked)
-                return self._documents.encode(
+                return self._engine_access.documents.encode(
                     engine,
                     session,
                     lambda placing: encoder.encode(asked, placing),
@@ -265,19 +288,6 @@ class Responder:
                 on_thread(lambda: prepare(engine, session)).add_done_callback(prepared)
 
         self._engine_access.opening().add_done_callback(ask)
-
-    def _in_common(self, actor: ActorConfiguration) -> _Common:
-        """Return what all calls of an actor without settings of their own share, made once."""
-        # By identity, as in `RequestEncoders`.
-        known = self._common.get(id(actor))
-        if known is None or known[0] is not actor:
-            if len(self._common) >= RequestEncoders.KEPT:
-                self._common.clear()
-            common = _Common(
-                self._encoders.of(actor), self._mode_of(actor), conversation_settings_of(actor)
-            )
-            known = self._common[id(actor)] = (actor, common)
-        return known[1]
 
 
 def conversation_settings_of(actor: ActorConfiguration) -> ConversationSettings:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import partial
 from types import UnionType
@@ -46,6 +47,7 @@ from claude_batch.providers.export import (
     run_summary,
     write_folder,
 )
+from claude_batch.providers.failure_report import FailureReport, failures_in
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner
 from claude_batch.providers.progress import Progress, ProgressReader
@@ -193,6 +195,10 @@ class Run(Closing):
         counts = None if status is None else status.counts
         return cost_of(self._engine.ledger, self.id, by, counts)
 
+    def failures(self, status: RunStatus) -> FailureReport:
+        """Return why requests of the run failed, given its current status."""
+        return self._engine.ledger.query(lambda tx: failures_in(tx, status))
+
     async def wait(self, *, progress: ProgressLike = None) -> RunStatus:
         """Wait until every request has its final state.
 
@@ -211,7 +217,7 @@ class Run(Closing):
         """Run `wait` synchronously, with or without a running event loop."""
         check_progress(progress)
         self._check_blocking()
-        [[status]] = step_sync(self._reported(self._finished(), progress))
+        [status] = step_sync(self._reported(self._finished(), progress))
         return status
 
     async def wait_until_sent(self) -> None:
@@ -352,7 +358,7 @@ class Run(Closing):
         Returns at once; finished requests keep their results. `wait` returns when all have ended. A
         run that has ended stays as it is.
         """
-        await _only(step_async(self._read(self.cancel_sync)))
+        await self._apart(self.cancel_sync)
 
     def cancel_sync(self) -> None:
         """Run `cancel` synchronously, with or without a running event loop."""
@@ -370,7 +376,7 @@ class Run(Closing):
         Held requests that fit now are sent. Requests in progress continue, whatever they may cost.
         Raises ``ValueError`` for an invalid amount.
         """
-        await _only(step_async(self._read(lambda: self.set_budget_sync(usd))))
+        await self._apart(lambda: self.set_budget_sync(usd))
 
     def set_budget_sync(self, usd: Decimal | str | float | None) -> None:
         """Run `set_budget` synchronously, with or without a running event loop."""
@@ -394,7 +400,7 @@ class Run(Closing):
         `ActorConfigurationError` for an invalid ``only``, and with ``missing`` what `refetch`
         raises; nothing is sent then.
         """
-        return await _only(step_async(self._read(lambda: self.retry_failed_sync(only))))
+        return await self._apart(lambda: self.retry_failed_sync(only))
 
     def retry_failed_sync(self, only: Iterable[str] | None = None) -> int:
         """Run `retry_failed` synchronously, with or without a running event loop."""
@@ -423,7 +429,7 @@ class Run(Closing):
         the key, `EngineStoppedError` if the API cannot be reached, and `ActorConfigurationError` if
         the run was submitted to another base URL.
         """
-        return await _only(step_async(self._read(self.refetch_sync)))
+        return await self._apart(self.refetch_sync)
 
     def refetch_sync(self) -> int:
         """Run `refetch` synchronously, with or without a running event loop."""
@@ -450,7 +456,7 @@ class Run(Closing):
 
         Returns how many requests are queued again.
         """
-        return await _only(step_async(self._read(self.resubmit_unknown_sync)))
+        return await self._apart(self.resubmit_unknown_sync)
 
     def resubmit_unknown_sync(self) -> int:
         """Run `resubmit_unknown` synchronously, with or without a running event loop."""
@@ -461,7 +467,7 @@ class Run(Closing):
 
         They end in `SubmissionUnknownError`. Returns their number.
         """
-        return await _only(step_async(self._read(self.give_up_unknown_sync)))
+        return await self._apart(self.give_up_unknown_sync)
 
     def give_up_unknown_sync(self) -> int:
         """Run `give_up_unknown` synchronously, with or without a running event loop."""
@@ -482,7 +488,7 @@ class Run(Closing):
         path that ends so, else ``jsonl``. The file appears when it is complete. Raises ``OSError``,
         and `ActorConfigurationError` for a path that ends like another format, such as ``.xlsx``.
         """
-        return await _only(step_async(self._read(lambda: self.export_sync(path, format))))
+        return await self._apart(lambda: self.export_sync(path, format))
 
     def export_sync(self, path: str | os.PathLike[str], format: Format | None = None) -> int:
         """Run `export` synchronously, with or without a running event loop."""
@@ -557,17 +563,18 @@ class Run(Closing):
         if self._row.tools and in_asynchronous_tool() and self._waiter.unfinished():
             check_blocking(self._engine.workbench.tools_of(self.id, self._row.tools))
 
-    # What waits, written once for both kinds of callers ---------------------------------------
+    async def _apart(self, work: Callable[[], _T]) -> _T:
+        """Do work that may block on a thread of the engine."""
+        return await asyncio.wrap_future(self._engine.read(work))
 
-    def _read(self, work: Any) -> Generator[Pause | Any, Any, None]:
-        yield [(yield Pause(self._engine.read(work)))]
+    # What waits, written once for both kinds of callers ---------------------------------------
 
     def _finished(self) -> Generator[Pause | Any, Any, None]:
         """Yield the status once every request has its final state."""
         yield from self._until_settled()
         yield from self._waiter.until_final()
         yield from self._files()
-        yield from self._read(self.status)
+        yield (yield Pause(self._engine.read(self.status)))
 
     def _reported(
         self, work: Generator[Pause | Any, Any, None], progress: ProgressLike
@@ -619,7 +626,7 @@ class Run(Closing):
         """Yield None once the API has every batch of the run that its queue admits."""
         yield from self._until_settled()
         yield from self._waiter.until_sent()
-        yield [None]
+        yield None
 
     def _until_settled(self) -> Generator[Pause | Any, Any, None]:
         """Wait for a cancellation that was in progress at resubmission, then retry its requests.
@@ -715,8 +722,8 @@ class Run(Closing):
             yield from runner.after_all_sync(self._row.actor, page, self._kept, read)
 
 
-async def _only(items: AsyncIterator[list[_T]]) -> _T:
-    [[item]] = [each async for each in items]
+async def _only(items: AsyncIterator[_T]) -> _T:
+    [item] = [each async for each in items]
     return item
 
 

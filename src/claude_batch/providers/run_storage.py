@@ -6,8 +6,6 @@ import asyncio
 import os
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
     Callable,
     Iterable,
     Iterator,
@@ -23,7 +21,6 @@ from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import (
     ActorRequest,
     KeyedPrompt,
-    RequestEncoders,
     RequestLike,
     Requests,
     check_requests,
@@ -37,26 +34,22 @@ from claude_batch.core.settings import check_arguments
 from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.enqueue import NewRun
-from claude_batch.lifecycle.observers import Carriers
 from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.lifecycle.tool_runner import check_blocking
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.document_upload import Uploads
-from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.estimation import Estimate, stored_estimate
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.middleware_runner import (
     REQUESTS_AT_ONCE,
-    MiddlewareRunner,
     Prepared,
-    Refusal,
     request_or_error,
 )
 from claude_batch.providers.preflight import preflight_of
-from claude_batch.providers.responder import ModeOf, conversation_settings_of
+from claude_batch.providers.responder import ProviderPart, conversation_settings_of
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
-from claude_batch.providers.sync_bridge import Closing, in_worker_thread
+from claude_batch.providers.sync_bridge import each_of, in_worker_thread
 
 _Ready: TypeAlias = str | KeyedPrompt | Prepared
 """A request as it is added to a run, or the error that refuses it."""
@@ -121,28 +114,8 @@ def _check_path(name: str, path: object) -> None:
         )
 
 
-class RunStorage:
+class RunStorage(ProviderPart):
     """Stores the runs of one provider. Thread-safe."""
-
-    def __init__(
-        self,
-        engine_access: EngineAccess,
-        encoders: RequestEncoders,
-        mode_of: ModeOf,
-        carriers: Carriers,
-        middleware_runner: MiddlewareRunner | None,
-        provider: Closing,
-        *,
-        drive: bool,
-    ) -> None:
-        """``provider`` is the owner of the runs."""
-        self._engine_access = engine_access
-        self._encoders = encoders
-        self._mode_of = mode_of
-        self._carriers = carriers
-        self._middleware_runner = middleware_runner
-        self._provider = provider
-        self._drive = drive
 
     async def store(
         self,
@@ -251,8 +224,10 @@ class RunStorage:
         def identity(address: str) -> bytes:
             return run_identity(address, actor, self._encoders.default_options, options.run_key)
 
-        addresses = engine.ledger.query(lambda tx: queries.addresses(tx, ADDRESSES))
+        # An earlier version stored runs under the base URL with a slash.
         had_slash = engine.ledger.query(lambda tx: workspaces.has_former_spelling(tx, here))
+        spellings = [here, f"{here}/"] if had_slash else [here]
+        addresses = engine.ledger.query(lambda tx: queries.addresses(tx, ADDRESSES))
         asked = NewRun(
             kind="run",
             actor=actor.name,
@@ -272,8 +247,7 @@ class RunStorage:
             engine.ledger,
             partial(encoder.encode, placing=None if uploads is None else uploads.place),
             asked,
-            identity=identity(here),
-            formerly=identity(f"{here}/") if had_slash else None,
+            identities=[identity(each) for each in spellings],
             elsewhere={
                 each: identity(each) for each in addresses if each not in (here, f"{here}/")
             },
@@ -295,7 +269,7 @@ class RunStorage:
         """Yield requests as the middleware returns them, or the error of each that fails."""
         runner = self._middleware_runner
         waiting: list[ActorRequest | InvalidRequestError] = []
-        async for given in _each(requests):
+        async for given in each_of(requests):
             if runner is None:
                 yield _request_of(given)
                 continue
@@ -353,15 +327,6 @@ class RunStorage:
 # One request of a run -----------------------------------------------------------------------------
 
 
-async def _each(requests: Requests) -> AsyncIterator[RequestLike]:
-    if isinstance(requests, AsyncIterable):
-        async for given in requests:
-            yield given
-    else:
-        for given in requests:
-            yield given
-
-
 def _request_of(given: RequestLike) -> _Ready:
     """Return a request to encode, or the error that prevents it."""
     try:
@@ -382,7 +347,7 @@ def _blocks(actor: ActorConfiguration, writer: RunWriter, prepared: _Ready) -> b
 def _add(writer: RunWriter, prepared: _Ready, options: StoreOptions) -> None:
     """Add a request to a run, or refuse it."""
     try:
-        if isinstance(prepared, Refusal):
+        if isinstance(prepared, ActorResult):
             writer.refuse(prepared)
         elif isinstance(prepared, InvalidRequestError):
             raise prepared

@@ -18,9 +18,8 @@ from claude_batch.lifecycle.api_sessions import (
     run_timed_out_error,
     trouble_of,
 )
-from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
-from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.notices import RunWatch
+from claude_batch.lifecycle.budget_holds import held_error, held_of
+from claude_batch.lifecycle.engine import Engine, RunWatch
 from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.status import at_limit
 from claude_batch.providers.sync_bridge import Pause
@@ -191,12 +190,11 @@ class RunWaiter:
         own = session.workspace_id
         return own if self._access.drives and not session.driver.contact.made else None
 
-    def _at_api(self) -> tuple[Any, bool, int, Held | None, bool]:
-        """Return the workspace, whether the API has a batch, the unknown requests, and a hold.
+    def _check_hope(self) -> int:
+        """Return how many requests are unknown; raise if the run needs its user to go on.
 
-        The last item is whether the run was cancelled.
-
-        Raises if the run waits for a different key and no process with that key drives it.
+        It needs another key and no process with that key drives it, or its workspace is halted and
+        the API has none of its batches, or only another budget would release it.
         """
         session = self._access.session()
         # Before the ledger is read: the contact may link the run's workspace and the session's.
@@ -228,8 +226,12 @@ class RunWaiter:
             is_refused = is_refused and undriven
         # With a refused key, nobody asks the API for the run's batches.
         at_api = any(state in _SENT for state in counts) and not is_refused
-        cancelled = row.cancelled is not None
-        return workspace, at_api, unknown, held, cancelled
+        if workspaces.halt_stands(workspace, self._engine.ledger.now()) and not at_api:
+            cancelled = row.cancelled is not None
+            raise halted_error(workspace, self._run_id, self._location, cancelled=cancelled)
+        if held is not None and held.for_good:
+            raise held_error(self._run_id, held, self._location)
+        return unknown
 
     def _left_behind(self) -> tuple[tuple[str, ...], str]:
         """Return the ids of the run's batches at the API, and its trouble."""
@@ -250,12 +252,7 @@ class RunWaiter:
         if (intervals := self._intervals) is not None:
             yield Pause(self._engine.read(partial(self._poll_as_asked, *intervals)))
             self._intervals = None
-        look = self._engine.look(self._at_api)
-        workspace, at_api, unknown, held, cancelled = yield Pause(look)
-        if workspaces.halt_stands(workspace, self._engine.ledger.now()) and not at_api:
-            raise halted_error(workspace, self._run_id, self._location, cancelled=cancelled)
-        if held is not None and held.for_good:
-            raise held_error(self._run_id, held, self._location)
+        unknown = yield Pause(self._engine.look(self._check_hope))
         if self._engine.ledger.now() < self._deadline:
             return None
         if self._on_timeout == "cancel":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,6 @@ from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.tool_runner import ConversationSettings, Workbench
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.export import is_special
-from claude_batch.providers.middleware_runner import Refusal
 from claude_batch.providers.preflight import Preflight
 from claude_batch.providers.reruns import report_kept, report_rerun
 from claude_batch.wire.bounds import Unbounded
@@ -165,8 +165,7 @@ class RunWriter:
         encode: Callable[[str | KeyedPrompt | ActorRequest], EncodedRequest],
         asked: NewRun,
         *,
-        identity: bytes,
-        formerly: bytes | None = None,
+        identities: Sequence[bytes],
         elsewhere: Mapping[str, bytes] | None = None,
         refused: list[ActorResult] | None = None,
         on_stored: Callable[[int], None] | None = None,
@@ -178,10 +177,10 @@ class RunWriter:
     ) -> None:
         """Store an empty run as ``asked``.
 
-        ``identity`` is the part of the run's digest from base URL, actor and options.
-        ``formerly`` is the one that an earlier version made of them, if it may have stored the same
-        run, and ``elsewhere`` has it for each other base URL of the ledger. ``refused`` collects a
-        failed result for each request whose middleware fails; without it, such a request raises.
+        ``identities`` are the parts of the run's digest from base URL, actor and options: the
+        present one, then those by which an earlier version may have stored the same run.
+        ``elsewhere`` has one for each other base URL of the ledger. ``refused`` collects a failed
+        result for each request whose middleware fails; without it, such a request raises.
         ``on_stored`` is called after each `flush` with the number of requests stored so far.
         ``preflight`` checks them before they can be sent. ``prices`` bound the cost of a request if
         there is a budget. ``conversation`` is how its conversations continue, and ``workbench``
@@ -192,7 +191,7 @@ class RunWriter:
         self.asked: NewRun = asked
         self._mode = mode = asked.mode
         self._marks = CacheMarks.of(mode)
-        self._digests = mode.reuse or mode.dedupe
+        self._is_compared = mode.reuse or mode.dedupe
         self._on_stored = on_stored
         self._workbench = workbench
         self._conversation = conversation
@@ -202,12 +201,12 @@ class RunWriter:
         self._refused = refused
         self._is_new = False
         self._workspace_id = asked.workspace_id
-        self._digest = hashlib.blake2b(identity, digest_size=20)
-        self._former = None if formerly is None else hashlib.blake2b(formerly, digest_size=20)
+        self._digests = [hashlib.blake2b(each, digest_size=20) for each in identities]
         self._elsewhere = {
             address: hashlib.blake2b(each, digest_size=20)
             for address, each in (elsewhere or {}).items()
         }
+        self._all_digests = [*self._digests, *self._elsewhere.values()]
         self._ids = RequestIds()
         self._prefixed = self._known_apart = False
         self._pending: list[_Pending] = []
@@ -296,13 +295,10 @@ class RunWriter:
         asked = encoded.params if identity is None else identity
         # Length prefixes keep adjacent values apart.
         identified = b"%d,%d,%d:%b%b%b" % (named, len(headers), len(asked), name, headers, asked)
-        self._digest.update(identified)
-        if self._former is not None:
-            self._former.update(identified)
-        for digest in self._elsewhere.values():
+        for digest in self._all_digests:
             digest.update(identified)
         # The stored bytes differ from those that identify an equal request.
-        same_as = digest_of(asked) if self._digests or identity is not None else None
+        same_as = digest_of(asked) if self._is_compared or identity is not None else None
         prefix = None
         if self._marks is not None:
             marked, prefix = self._marks.mark(encoded, own)
@@ -330,15 +326,13 @@ class RunWriter:
         else:
             self._contexts.append((self._count, encoded))
 
-    def refuse(self, refusal: Refusal) -> None:
-        """Store the failed result of a request whose middleware fails, or raise the error."""
-        error, context = refusal
+    def refuse(self, result: ActorResult) -> None:
+        """Keep the failed result of a request whose middleware fails, or raise its error."""
         if self._refused is None:
-            raise error
-        self.beside.refused.append(self._count)
-        self._refused.append(
-            ActorResult(key=error.key, position=self.position, error=error, context=context)
-        )
+            result.unwrap()
+        else:
+            self._refused.append(replace(result, position=self.position))
+            self.beside.refused.append(self._count)
 
     def _most_cost(self, encoded: EncodedRequest, key: str | None) -> int | None:
         """Return what a budget reserves for a request, or None without a budget."""
@@ -439,10 +433,9 @@ class RunWriter:
             if self._refused is not None:
                 return None
             raise EmptyRunError("the input has no requests; nothing was sent")
-        digest = self._digest.hexdigest()
-        if not new and not self._is_known():
-            self._warn_of_twins()
         if new or not self._is_known():
+            if not new:
+                self._warn_of_twins()
             self._check_deadline()
             self._look_ahead()
             self._spare(anew=new)
@@ -450,7 +443,7 @@ class RunWriter:
         actors = [] if self._mode.actor_budget is None else [self._actor]
         self._count_for_budgets("actor", actors)
         reach(CrashPoint.BEFORE_STORED)
-        known, self.rerun, self.stamp = self.ledger.apply(lambda tx: self._finish(tx, digest, new))
+        known, self.rerun, self.stamp = self.ledger.apply(lambda tx: self._finish(tx, new))
         reach(CrashPoint.AFTER_STORED)
         self._is_new = known is None
         run_id = self.run_id if known is None else str(known.id)
@@ -474,9 +467,7 @@ class RunWriter:
         if of and self._prices is not None:
             count_under_way(self.ledger, None, self._prices, of, self.ledger.now())
 
-    def _finish(
-        self, tx: Transaction, digest: str, new: bool
-    ) -> tuple[Any | None, Rerun | None, int]:
+    def _finish(self, tx: Transaction, new: bool) -> tuple[Any | None, Rerun | None, int]:
         """Return the row of the earlier run, what it holds, and the stamp; None for a new run."""
         if self._continued is not None and queries.is_stored(tx, self.run_id) is None:
             return self._continued  # this is done; only the answer of the COMMIT was lost
@@ -488,7 +479,7 @@ class RunWriter:
             enqueue.finish_storing(
                 tx,
                 self.run_id,
-                digest=digest,
+                digest=self._digests[0].hexdigest(),
                 stored=self.ledger.now(),
                 prefixed=self._prefixed,
                 process=self.asked.process,
@@ -540,11 +531,9 @@ class RunWriter:
 
     def _earlier(self, tx: Transaction) -> Any | None:
         """Return the row of the same run, stored before or as this one; None if there is none."""
-        for digest in (self._digest, self._former):
-            if digest is not None:
-                known = enqueue.run_by_digest(tx, digest.hexdigest())
-                if known is not None:
-                    return known
+        for digest in self._digests:
+            if (known := enqueue.run_by_digest(tx, digest.hexdigest())) is not None:
+                return known
         return None
 
     def _is_known(self) -> bool:

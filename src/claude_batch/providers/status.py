@@ -223,26 +223,10 @@ def status_in(
     moves = counts.get(RequestState.PACKED) or counts.get(RequestState.CONTINUING)
     held_up = held is not None and not moves
     is_unknown = any(map(is_undecided, batches))
-    state = _state(run, still_open, halt, is_unknown, held_up, bool(driven))
-    waiting = ""
-    if still_open:
-        waiting = _Waiting(
-            run=run,
-            state=state,
-            counts=counts,
-            batches=batches,
-            workspace=workspace,
-            limits=limits,
-            deadline=deadline,
-            turning=turning,
-            held=held,
-            driven=bool(driven),
-            is_here=is_here,
-            now=ledger.now(),
-        ).words()
-    return RunStatus(
+    now = ledger.now()
+    status = RunStatus(
         run_id=run.id,
-        state=state,
+        state=_state(run, still_open, halt, is_unknown, held_up, bool(driven)),
         actor=run.actor,
         label=run.label,
         kind=run.kind,
@@ -253,18 +237,27 @@ def status_in(
         counts=counts,
         batches=batches,
         halt=halt if still_open else None,
-        waiting_for=naming_ledger(waiting, ledger.location),
+        waiting_for="",
         strange_lines=strange,
         mode=run.mode,
         deadline=deadline,
         held=held,
-        waiting_since=(
-            _waiting_since(run, batches, halt if state is RunState.HALTED else None)
-            if still_open
-            else None
-        ),
-        read=ledger.now(),
+        read=now,
     )
+    if not still_open:
+        return status
+    waiting = _Waiting(
+        status=status,
+        run=run,
+        workspace=workspace,
+        limits=limits,
+        turning=turning,
+        driven=bool(driven),
+        is_here=is_here,
+        now=now,
+    )
+    words = naming_ledger(waiting.words(), ledger.location)
+    return replace(status, waiting_for=words, waiting_since=waiting.since())
 
 
 def _batches(tx: Transaction, run_id: str, driven: bool) -> tuple[BatchStatus, ...]:
@@ -381,16 +374,13 @@ def _deadline_words(deadline: Deadline, now: float) -> str:
 class _Waiting(msgspec.Struct, kw_only=True):
     """An unfinished run, and what it may wait for."""
 
+    status: RunStatus
+    """All but what it waits for."""
     run: Any
-    state: RunState
-    counts: Mapping[RequestState, int]
-    batches: tuple[BatchStatus, ...]
     workspace: Any
     limits: workspaces.Limits
-    deadline: Deadline | None
     turning: str
     """What its conversations between two turns wait for; empty if there are none."""
-    held: Held | None
     driven: bool
     is_here: bool
     """Whether its base URL is the one that is used here."""
@@ -401,26 +391,39 @@ class _Waiting(msgspec.Struct, kw_only=True):
         found = (*self._stops(), *self._sending(), *self._at_api(), *self._live(), *self._others())
         return "; ".join(found) or "queued; it will be sent automatically"
 
+    def since(self) -> float:
+        """Return the time since which the run waits for its present cause."""
+        if self.run.stored is None:
+            return float(self.run.created)
+        if self.status.state is RunState.HALTED:
+            return float(self.workspace.halted)
+        since = [
+            batch.unknown_since if is_undecided(batch) else batch.submitted
+            for batch in self.status.batches
+            if batch.state in (*AT_API, BatchState.SUBMITTING) or is_undecided(batch)
+        ]
+        return min((each for each in since if each is not None), default=float(self.run.created))
+
     def _stops(self) -> Iterator[str]:
-        if self.state is RunState.CANCELLING:
+        if self.status.state is RunState.CANCELLING:
             yield (
                 "the run was cancelled: its batches at the API end soon, and the results so far "
                 "are kept"
             )
-        if self.state is RunState.HALTED:
+        if self.status.state is RunState.HALTED:
             reason = self.workspace.halt_reason
             words = f"sending is halted ({reason}): {self.workspace.halt_message}"
             if reason != "ledger_behind":  # whose message names the command
                 words += f"; fix the cause, then run `{workspaces.remedy_of(reason)}`"
             yield words
             yield _probe_words(self.workspace, self.now)
-        if self.held is not None:
-            yield self.held.describe(self.run.id)
+        if self.status.held is not None:
+            yield self.status.held.describe(self.run.id)
 
     def _sending(self) -> Iterator[str]:
-        if unknown := list(filter(is_undecided, self.batches)):
+        if unknown := list(filter(is_undecided, self.status.batches)):
             yield _unknown_words(unknown, self.now)
-        if sent := sum(batch.state is BatchState.SUBMITTING for batch in self.batches):
+        if sent := sum(batch.state is BatchState.SUBMITTING for batch in self.status.batches):
             yield f"{count_of(sent, 'batch', 'batches')} being sent"
         left = (self.workspace.wait_until or 0) - self.now
         if left <= 0:
@@ -435,13 +438,15 @@ class _Waiting(msgspec.Struct, kw_only=True):
         yield f"sending pauses for {roughly(max(1, left))} more: {why}"
 
     def _at_api(self) -> Iterator[str]:
-        at_api = [batch for batch in self.batches if batch.state in AT_API]
+        at_api = [batch for batch in self.status.batches if batch.state in AT_API]
         if whole := [batch for batch in at_api if not batch.missing]:
             yield _at_api_words(whole, self.now, self.driven)
         if incomplete := [batch for batch in at_api if batch.missing]:
             yield _missing_words(incomplete, self.now, self.driven)
         most = self.run.parallel_batches
-        if self._has(RequestState.QUEUED) and at_limit([each.state for each in self.batches], most):
+        if self._has(RequestState.QUEUED) and at_limit(
+            [each.state for each in self.status.batches], most
+        ):
             yield (
                 "its queued requests wait until a batch has ended: parallel_batches allows "
                 f"{count_of(most, 'batch', 'batches')} at once"
@@ -455,9 +460,9 @@ class _Waiting(msgspec.Struct, kw_only=True):
             )
 
     def _live(self) -> Iterator[str]:
-        live = [batch for batch in self.batches if groups_live_calls(batch.state)]
-        unknown = self.state is RunState.UNKNOWN
-        sends = self.state is RunState.RUNNING or (unknown and self.driven)
+        live = [batch for batch in self.status.batches if groups_live_calls(batch.state)]
+        unknown = self.status.state is RunState.UNKNOWN
+        sends = self.status.state is RunState.RUNNING or (unknown and self.driven)
         if not live or not self._has(RequestState.QUEUED) or not sends:
             return
         has_own = self.limits.requests_per_minute or self.limits.tokens_per_minute
@@ -467,23 +472,23 @@ class _Waiting(msgspec.Struct, kw_only=True):
             yield unanswered_words(live[-1].note)
 
     def _others(self) -> Iterator[str]:
-        if self.deadline is not None:
-            yield _deadline_words(self.deadline, self.now)
-        if self.state is RunState.STORING:
+        if self.status.deadline is not None:
+            yield _deadline_words(self.status.deadline, self.now)
+        if self.status.state is RunState.STORING:
             yield (
                 "its requests are still being stored, and none is sent before all are stored; if "
                 "the process ends before that, the run is removed"
             )
         if self._has(RequestState.HELD):
-            count = count_of(self.counts[RequestState.HELD], "request is", "requests are")
+            count = count_of(self.status.counts[RequestState.HELD], "request is", "requests are")
             yield f"{count} held until other requests of the run have ended"
         if self.turning:
             yield self.turning
-        if not self.driven and self.state in _PARKED:
+        if not self.driven and self.status.state in _PARKED:
             yield _undriven_words(self.run, None if self.is_here else self.workspace.base_url)
 
     def _has(self, state: RequestState) -> bool:
-        return bool(self.counts.get(state))
+        return bool(self.status.counts.get(state))
 
 
 def _undriven_words(run: Any, elsewhere: str | None) -> str:
@@ -515,20 +520,6 @@ def _parts_of(url: str) -> object:
     except ValueError:
         return url
     return parts.scheme, parts.hostname, port, parts.path.rstrip("/"), parts.query
-
-
-def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None) -> float:
-    """Return the time since which a run waits for its present cause."""
-    if run.stored is None:
-        return float(run.created)
-    if halt is not None:
-        return halt.since
-    since = [
-        batch.unknown_since if is_undecided(batch) else batch.submitted
-        for batch in batches
-        if batch.state in (*AT_API, BatchState.SUBMITTING) or is_undecided(batch)
-    ]
-    return min((each for each in since if each is not None), default=float(run.created))
 
 
 def _probe_words(workspace: Any, now: float) -> str:
@@ -666,25 +657,23 @@ def require_run(ledger: Ledger, tx: Transaction, run_id: object) -> Any:
     return found[0]
 
 
-def all_statuses(ledger: Ledger, *, limit: int = 50) -> list[RunStatus]:
-    """Return the newest runs, newest first."""
-    with ledger.read() as tx:
-        return all_statuses_in(ledger, tx, limit=limit)
-
-
 Finished = dict[str, tuple[RunMark, RunStatus]]
 """Statuses of finished runs by id, with the marks for which they hold."""
 
 
-def all_statuses_in(
-    ledger: Ledger, tx: Transaction, *, limit: int = 50, finished: Finished | None = None
+NEWEST_RUNS: Final = 50
+"""Runs that `newest_statuses` returns."""
+
+
+def newest_statuses(
+    ledger: Ledger, tx: Transaction, *, finished: Finished | None = None
 ) -> list[RunStatus]:
-    """Return the same in a transaction of the caller.
+    """Return the statuses of the newest runs, newest first.
 
     A caller that asks again and again gives the same ``finished`` each time, so that the requests
     of a finished run are counted once.
     """
-    rows = queries.recent_runs(tx, limit)
+    rows = queries.recent_runs(tx, NEWEST_RUNS)
     marks = {} if finished is None else page_queries.run_marks(tx, [row.id for row in rows])
     known, driven = finished or {}, dict[int, bool]()
     found: list[RunStatus] = []

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+)
 from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
@@ -99,6 +107,16 @@ async def in_worker_thread(work: Callable[[], _T]) -> _T:
     """
     context = copy_context()
     return await asyncio.wrap_future(_threads.submit(lambda: context.run(work)))
+
+
+async def each_of(items: Iterable[_T] | AsyncIterable[_T]) -> AsyncGenerator[_T]:
+    """Yield the items of an iterable of either kind."""
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
 
 
 # Waiting ------------------------------------------------------------------------------------------

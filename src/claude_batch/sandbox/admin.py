@@ -5,20 +5,13 @@ machine. A page in the user's browser can also reach a port of the loopback: it 
 requests to another site, which then carry `Origin`, or, once its own name resolves to the loopback
 (DNS rebinding), it can call the port as its own site, with its own name in `Host`. So a caller
 without the token must be on this machine, must use a name of the loopback, and must not be a page.
-
-- `GET /sandbox/healthz`: `{"ok": true, "now": …}`.
-- `GET /sandbox/billing`: a JSON list of every request processed, oldest batch first; with
-  `?summary=true` only counts; with `?batch_id=…` one batch.
-- `GET /sandbox/log`: the API calls seen, oldest first; `DELETE` empties it.
-- `GET`, `POST`, `DELETE /sandbox/faults`; `GET /sandbox/faults/counters`.
-- `GET /sandbox/clock`; `POST` with `{"advance": seconds}` or `{"offset": seconds}`.
+docs/how-to/sandbox.md lists the routes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address, ip_address
@@ -29,19 +22,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from .api_errors import ApiError, error_body, failure
+from .api_errors import ApiError, as_api_error, error_body
 from .fault_plan import FaultPlan, PlanError, load_plan
 from .http_calls import json_response, stream
 from .results import chunks, usage_of
 from .state import IMPOSSIBLE_TIME, OUTCOMES, Batch
 from .token_usage import params_sha256
-from .validation import TOO_DEEP
 
 if TYPE_CHECKING:
     from .service import Sandbox
-
-
-_log = logging.getLogger(__name__)
 
 # Access control -----------------------------------------------------------------------------------
 
@@ -223,7 +212,7 @@ def admin_routes(sandbox: Sandbox) -> list[Route]:
     async def set_plan(plan: FaultPlan) -> None:
         # The plan before decides the requests that were due before.
         await sandbox.batches.settle()
-        sandbox.set_plan(plan)
+        sandbox.endings.plan = plan
 
     async def faults(http: HttpRequest) -> Response:
         if http.method == "POST":
@@ -280,17 +269,11 @@ def _guarded(handler: Callable[..., Any], token: str | None) -> Callable[..., An
         try:
             check_caller(http, token)
             return await handler(http)
-        except ApiError as error:
-            refused = error
         except (PlanError, msgspec.DecodeError, UnicodeDecodeError) as error:
             refused = ApiError("invalid_request_error", str(error))
-        except RecursionError:
-            refused = ApiError("invalid_request_error", TOO_DEEP)
         except Exception as error:
-            _log.exception("the sandbox failed at %s", http.url.path)
-            refused = failure(error)
-        body = error_body(refused.type, refused.message, "req_sandbox")
-        return json_response(body, refused.status)
+            refused = as_api_error(error, http.url.path)
+        return json_response(error_body(refused, "req_sandbox"), refused.status)
 
     return wrapped
 

@@ -9,11 +9,8 @@ A prompt that asks for JSON is answered in JSON: with an instance of the last JS
 prompt, or else with an object whose `answer` is the text. A model that thinks begins its answer
 with a block of thoughts, if `max_tokens` has room for them.
 
-Directives may stand anywhere in the messages. `[[sandbox:tools]]` calls each of the client's tools
-once, one per turn (`[[sandbox:tools:all]]`: all in one turn), and then answers with their results.
-`[[sandbox:pause:2]]` pauses twice before the answer. `[[sandbox:invalid:2]]` gives two answers that
-do not match the requested schema. `[[sandbox:window]]` fills the context window. The state is read
-from the messages alone, so equal params have equal answers.
+Directives about turns (docs/how-to/sandbox.md) may stand anywhere in the messages. The state is
+read from the messages alone, so equal params have equal answers.
 
 The same params and seed always give the same answer. An answer contains a digest of its prompt, the
 beginning of the prompt and, for Python code, the names that it defines. So a reader of a thousand
@@ -227,21 +224,28 @@ def _tools(request: Request, seed: int, *, at_once: bool) -> Answer | None:
         if not given:
             return None
         return text_content("The tools gave: " + "; ".join(given), request.params)
-    prompt = prompt_of(request.messages)
     subject = " ".join(_MARKS.sub("", text_of(request.messages[0])).split()[:_WORDS])
-    digest = crc32(prompt.encode("utf-8", "surrogatepass"), seed & 0xFFFFFFFF)
-    content: list[dict[str, Any]] = [
-        {
-            "type": "tool_use",
-            "id": f"toolu_{digest:08x}{len(request.messages):04d}{place:02d}",
-            "name": name,
-            "input": instance(tools[name], subject),
-            "caller": _DIRECT,
-        }
+    content = [
+        _tool_use(request, seed, name, instance(tools[name], subject), f"{place:02d}")
         for place, name in enumerate(left if at_once else left[:1])
     ]
     tokens = tokens_of(_json(content))
     return Answer(content, "tool_use", output_tokens=tokens)
+
+
+def _tool_use(
+    request: Request, seed: int, name: str, given: Any, place: str = ""
+) -> dict[str, Any]:
+    """Return the block of a tool's call; ``place`` tells the calls of one answer apart."""
+    prompt = prompt_of(request.messages)
+    digest = crc32(prompt.encode("utf-8", "surrogatepass"), seed & 0xFFFFFFFF)
+    return {
+        "type": "tool_use",
+        "id": f"toolu_{digest:08x}{len(request.messages):04d}{place}",
+        "name": name,
+        "input": given,
+        "caller": {"type": "direct"},  # by the model itself
+    }
 
 
 def _words(content: Any) -> str:
@@ -333,9 +337,6 @@ def _system_text(params: Params) -> str:
 
 
 # Answers ------------------------------------------------------------------------------------------
-
-_DIRECT = {"type": "direct"}
-"""`caller` of a tool call by the model itself."""
 
 QUOTED_WORDS = 12
 """Words of the prompt that an answer repeats."""
@@ -454,14 +455,7 @@ def _answered(request: Request, seed: int) -> Answer:
     text = text_answer(prompt, params.model, seed)
     if called is not None:
         name, schema = called
-        digest = crc32(prompt.encode("utf-8", "surrogatepass"), seed & 0xFFFFFFFF)
-        block = {
-            "type": "tool_use",
-            "id": f"toolu_{digest:08x}{len(messages):04d}",
-            "name": name,
-            "input": instance(schema, text),
-            "caller": _DIRECT,
-        }
+        block = _tool_use(request, seed, name, instance(schema, text))
         tokens = tokens_of(_json(block["input"]))
         return Answer([block], "tool_use", output_tokens=tokens)
     schema = wanted_schema(params)

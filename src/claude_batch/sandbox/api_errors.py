@@ -5,9 +5,8 @@ Source: https://platform.claude.com/docs/en/api/errors
 
 from __future__ import annotations
 
+import logging
 from typing import Any
-
-import msgspec
 
 STATUS_OF = {
     "invalid_request_error": 400,
@@ -56,6 +55,12 @@ NAMED = {
 """Errors with a name of the sandbox's own: the API's type and message for them."""
 
 
+TOO_DEEP = "The request body is nested too deeply"
+"""Error message for a body that exceeds the decoder's nesting limit."""
+
+_log = logging.getLogger(__name__)
+
+
 class ApiError(Exception):
     """An API error response; `status` defaults to that of its `type`."""
 
@@ -83,17 +88,25 @@ def error_named(name: str) -> ApiError | None:
     return ApiError(name) if name in STATUS_OF else None
 
 
-def failure(error: Exception) -> ApiError:
-    """Return the error with which a request or a call ends if the sandbox itself fails."""
+def as_api_error(error: Exception, where: str) -> ApiError:
+    """Return the error with which a request or a call ends that raised this exception.
+
+    If the sandbox itself failed, that is logged; ``where`` says at what.
+    """
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, RecursionError):
+        return ApiError("invalid_request_error", TOO_DEEP)
+    _log.error("the sandbox failed at %s", where, exc_info=error)
     return ApiError("api_error", f"{MESSAGE_OF['api_error']}: the sandbox failed with {error!r}")
 
 
-def error_body(type: str, message: str, request_id: str, details: Any = None) -> dict[str, Any]:
+def error_body(error: ApiError, request_id: str) -> dict[str, Any]:
     """Return the body of an error response."""
-    error: dict[str, Any] = {"type": type, "message": message}
-    if details is not None:
-        error["details"] = details
-    return {"type": "error", "error": error, "request_id": request_id}
+    fields: dict[str, Any] = {"type": error.type, "message": error.message}
+    if error.details is not None:
+        fields["details"] = error.details
+    return {"type": "error", "error": fields, "request_id": request_id}
 
 
 _USERS_OWN = ("invalid_request_error", "not_found_error")
@@ -115,8 +128,3 @@ def line_error(error: ApiError, number: str) -> dict[str, Any]:
         "error": {"details": details, "type": error.type, "message": error.message},
         "request_id": None if checked else f"workerreq_{number}",
     }
-
-
-def error_json(error: ApiError, request_id: str) -> bytes:
-    """Return the `error_body` of an `ApiError`, encoded."""
-    return msgspec.json.encode(error_body(error.type, error.message, request_id, error.details))

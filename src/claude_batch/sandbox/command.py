@@ -41,10 +41,8 @@ class Duration(click.ParamType[float]):
 DURATION = Duration()
 
 
-class Offset(click.ParamType[float]):
+class Offset(Duration):
     """A `Duration` that may be negative (`-5m`)."""
-
-    name = "duration"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -53,10 +51,8 @@ class Offset(click.ParamType[float]):
         with suppress(ValueError):
             return float(value)
         text = str(value).strip()
-        try:
-            return -parse_duration(text[1:]) if text[:1] == "-" else parse_duration(text)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+        seconds = super().convert(text.removeprefix("-"), param, ctx)
+        return -seconds if text.startswith("-") else seconds
 
 
 def _require_token(

@@ -1,19 +1,8 @@
 """The fault plan: a JSON object that lists the faults and the calls that they affect.
 
-```json
-{"seed": 7,
- "rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}},
-           {"route": "results", "probability": 0.2,
-            "action": {"type": "cut_inside_line", "after_lines": 10}}],
- "requests": [{"contains": "module b", "once": true, "outcome": "errored",
-               "error": {"type": "overloaded_error"}}]}
-```
-
-`rules` apply to API calls: the first rule that matches a call decides it. `requests` apply to
-single requests inside batches and live messages. Every rule counts the calls (or requests) in its
-scope, from the moment the plan was set. The selectors `nth`, `every`, `probability` and `times`
-must all match. The plan is deterministic: each rule has its own random stream, seeded by the seed
-and the rule's position.
+docs/how-to/sandbox.md describes it. Every rule counts the calls (or requests) in its scope, from
+the moment the plan was set. The plan is deterministic: each rule has its own random stream, seeded
+by the seed and the rule's position.
 
 Rate limits are a part of the plan, enforced and reported as by the API; those of batch calls are
 only reported. Each limit is a bucket that fills evenly and is full after a minute. Every answer
@@ -157,20 +146,20 @@ class Action(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag_field
     """Seconds before anything happens."""
 
 
-class Delay(Action, tag="delay", forbid_unknown_fields=True, kw_only=True):
+class Delay(Action, tag="delay", kw_only=True):
     """Wait, then answer normally."""
 
     seconds: float = 1.0
 
 
-class Unanswered(Action, forbid_unknown_fields=True, kw_only=True):
+class Unanswered(Action, kw_only=True):
     """A fault that may hide the outcome of a call from the client."""
 
     listed_after: float = 0.0
     """Age from which a batch of the call is listed, unless the settings have a later one."""
 
 
-class Error(Unanswered, tag="error", forbid_unknown_fields=True, kw_only=True):
+class Error(Unanswered, tag="error", kw_only=True):
     """Answer with an error, by default instead of processing the call."""
 
     processed: bool = False
@@ -186,11 +175,11 @@ class Error(Unanswered, tag="error", forbid_unknown_fields=True, kw_only=True):
     """False: a plain-text body without `request-id`, as from a proxy in front."""
 
 
-class Proxy413(Action, tag="proxy_413", forbid_unknown_fields=True, kw_only=True):
+class Proxy413(Action, tag="proxy_413", kw_only=True):
     """Send a 413 as a proxy: an HTML body, no `request-id`; the upload was read first."""
 
 
-class Early413(Action, tag="early_413", forbid_unknown_fields=True, kw_only=True):
+class Early413(Action, tag="early_413", kw_only=True):
     """Send a 413 as a proxy that answers before it has read the body."""
 
     after_bytes: int = 0
@@ -203,21 +192,21 @@ class Early413(Action, tag="early_413", forbid_unknown_fields=True, kw_only=True
     """
 
 
-class Html200(Unanswered, tag="html_200", forbid_unknown_fields=True, kw_only=True):
+class Html200(Unanswered, tag="html_200", kw_only=True):
     """Send a 200 with an HTML page, as a captive portal does."""
 
     processed: bool = False
     """Whether the call took effect nevertheless."""
 
 
-class Redirect(Action, tag="redirect", forbid_unknown_fields=True, kw_only=True):
+class Redirect(Action, tag="redirect", kw_only=True):
     """Redirect the client, without processing the call."""
 
     location: str
     status: int = 307
 
 
-class Hang(Unanswered, tag="hang", forbid_unknown_fields=True, kw_only=True):
+class Hang(Unanswered, tag="hang", kw_only=True):
     """Read the call, stay silent, then drop the connection."""
 
     seconds: float = 3600.0
@@ -225,14 +214,14 @@ class Hang(Unanswered, tag="hang", forbid_unknown_fields=True, kw_only=True):
     """Whether the call took effect before the silence."""
 
 
-class DropBefore(Action, tag="drop_before", forbid_unknown_fields=True, kw_only=True):
+class DropBefore(Action, tag="drop_before", kw_only=True):
     """Close the connection without having processed the call."""
 
     after_bytes: int | None = None
     """Bytes of the body to read first; null reads all of it."""
 
 
-class DropAfter(Unanswered, tag="drop_after", forbid_unknown_fields=True, kw_only=True):
+class DropAfter(Unanswered, tag="drop_after", kw_only=True):
     """Process the call, then close the connection without an answer."""
 
     processed_after: float = 0.0
@@ -242,23 +231,21 @@ class DropAfter(Unanswered, tag="drop_after", forbid_unknown_fields=True, kw_onl
     """
 
 
-class UnknownFields(Action, tag="unknown_fields", forbid_unknown_fields=True, kw_only=True):
+class UnknownFields(Action, tag="unknown_fields", kw_only=True):
     """Answer correctly, with fields in every object that no client knows yet."""
 
 
-class LineAction(Action, forbid_unknown_fields=True, kw_only=True):
+class LineAction(Action, kw_only=True):
     """A fault of the results stream, from line `after_lines` on (0: from the first)."""
 
     after_lines: int = 0
 
 
-class CutInsideLine(LineAction, tag="cut_inside_line", forbid_unknown_fields=True, kw_only=True):
+class CutInsideLine(LineAction, tag="cut_inside_line", kw_only=True):
     """Close the connection in the middle of the line after `after_lines` whole ones."""
 
 
-class CutBetweenLines(
-    LineAction, tag="cut_between_lines", forbid_unknown_fields=True, kw_only=True
-):
+class CutBetweenLines(LineAction, tag="cut_between_lines", kw_only=True):
     """End the stream after `after_lines` lines; the client sees no error."""
 
     framing: Literal["chunked", "close"] = "chunked"
@@ -267,24 +254,23 @@ class CutBetweenLines(
     """
 
 
-class DoubledLines(LineAction, tag="doubled_lines", forbid_unknown_fields=True, kw_only=True):
+class CountedLines(LineAction, kw_only=True):
+    """A fault of `count` lines of the results stream."""
+
+    count: int = 1
+
+
+class DoubledLines(CountedLines, tag="doubled_lines", kw_only=True):
     """Send `count` lines twice."""
 
-    count: int = 1
 
-
-class MissingLines(LineAction, tag="missing_lines", forbid_unknown_fields=True, kw_only=True):
+class MissingLines(CountedLines, tag="missing_lines", kw_only=True):
     """Leave `count` lines out."""
 
-    count: int = 1
 
-
-class ContradictingLines(
-    LineAction, tag="contradicting_lines", forbid_unknown_fields=True, kw_only=True
-):
+class ContradictingLines(CountedLines, tag="contradicting_lines", kw_only=True):
     """Send a second line with another outcome for `count` requests."""
 
-    count: int = 1
     first: bool = False
     """Whether the false line comes before the true one."""
     replace: bool = False
@@ -295,24 +281,17 @@ class ContradictingLines(
     """Error type of the outcome `errored`."""
 
 
-class GarbageLine(LineAction, tag="garbage_line", forbid_unknown_fields=True, kw_only=True):
+class GarbageLine(CountedLines, tag="garbage_line", kw_only=True):
     """Send `count` lines that are not JSON."""
 
-    count: int = 1
     replace: bool = False
     """Whether they replace true lines, or come between them."""
 
 
-class ForeignLines(LineAction, tag="foreign_lines", forbid_unknown_fields=True, kw_only=True):
+class ForeignLines(CountedLines, tag="foreign_lines", kw_only=True):
     """Send `count` lines for a `custom_id` that is not in the batch."""
 
-    count: int = 1
 
-
-LINE_ACTIONS = (
-    CutInsideLine, CutBetweenLines, DoubledLines, MissingLines, ContradictingLines, GarbageLine,
-    ForeignLines,
-)  # fmt: skip
 AnyAction = (
     Delay | Error | Proxy413 | Early413 | Html200 | Redirect | Hang | DropBefore | DropAfter
     | UnknownFields | CutInsideLine | CutBetweenLines | DoubledLines | MissingLines
@@ -536,7 +515,7 @@ def _check(plan: Plan) -> None:
         where = f"fault plan: rules[{position}]"
         _check_selector(rule, where)
         action = rule.action
-        if isinstance(action, LINE_ACTIONS) and rule.route != "results":
+        if isinstance(action, LineAction) and rule.route != "results":
             raise PlanError(f"{where}: {_tag(action)} is only for the route results")
         if isinstance(action, Error) and not 400 <= action.status <= 599:
             raise PlanError(f"{where}: status must be from 400 to 599, not {action.status}")

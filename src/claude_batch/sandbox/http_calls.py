@@ -23,7 +23,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from .api_errors import TYPE_OF, ApiError, error_json
+from .api_errors import TYPE_OF, ApiError, error_body
 from .fault_plan import (
     AnyAction,
     CutBetweenLines,
@@ -279,10 +279,8 @@ class Call:
             await self.drain(MAX_KEPT_BYTES)
             if not self.body_read:
                 headers = {**headers, "connection": "close"}
-        response = Response(
-            error_json(error, self.request_id), error.status, headers, "application/json"
-        )
-        await self.answer(response)
+        body = error_body(error, self.request_id)
+        await self.answer(json_response(body, error.status, headers))
 
     async def drop(self) -> None:
         """Abort the connection, and wait until the server has noticed."""

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, cast
 
 import msgspec
 
 from .answers import Answer, asks_json, is_plain, plain_answer
-from .api_errors import error_body, line_error
+from .api_errors import ApiError, error_body, line_error
 from .fault_plan import (
     AnyAction,
     ContradictingLines,
+    CountedLines,
     CutBetweenLines,
     CutInsideLine,
     DoubledLines,
     ForeignLines,
     GarbageLine,
-    MissingLines,
     UnknownFields,
 )
 from .state import FILE_MARK, Batch, Files, answer_and_usage
@@ -161,16 +162,22 @@ def chunks(parts: Iterator[bytes]) -> Iterator[bytes]:
 
 def spoiled(parts: Iterator[bytes], action: AnyAction) -> Iterator[bytes]:
     """Yield the lines, modified by the action of the fault plan."""
-    if isinstance(action, CutInsideLine):
-        yield from _cut_inside(parts, action.after_lines)
-        return
-    for number, part in enumerate(parts):
-        if isinstance(action, CutBetweenLines) and number >= action.after_lines:
-            return
-        if isinstance(action, UnknownFields):
-            yield _encode(with_unknown_fields(msgspec.json.decode(part))) + b"\n"
-            continue
-        yield from _replaced(part, number, action)
+    match action:
+        case CutInsideLine():
+            yield from _cut_inside(parts, action.after_lines)
+        case CutBetweenLines():
+            yield from islice(parts, action.after_lines)
+        case UnknownFields():
+            for part in parts:
+                yield _encode(with_unknown_fields(msgspec.json.decode(part))) + b"\n"
+        case CountedLines():
+            for number, part in enumerate(parts):
+                if action.after_lines <= number < action.after_lines + action.count:
+                    yield from _replaced(part, number, action)
+                else:
+                    yield part
+        case _:
+            yield from parts
 
 
 def _cut_inside(parts: Iterator[bytes], after_lines: int) -> Iterator[bytes]:
@@ -184,15 +191,9 @@ def _cut_inside(parts: Iterator[bytes], after_lines: int) -> Iterator[bytes]:
     yield last[: len(last) // 2]
 
 
-def _replaced(part: bytes, number: int, action: AnyAction) -> Iterator[bytes]:
-    """Yield the replacement of line `number`, counted from 0."""
-    counted = (DoubledLines, MissingLines, ContradictingLines, GarbageLine, ForeignLines)
-    if (
-        not isinstance(action, counted)
-        or not action.after_lines <= number < action.after_lines + action.count
-    ):
-        yield part
-    elif isinstance(action, DoubledLines):
+def _replaced(part: bytes, number: int, action: CountedLines) -> Iterator[bytes]:
+    """Yield what takes the place of line `number`, counted from 0: nothing for a missing line."""
+    if isinstance(action, DoubledLines):
         yield part
         yield part
     elif isinstance(action, ContradictingLines):
@@ -217,9 +218,8 @@ def contradiction(part: bytes, action: ContradictingLines) -> bytes:
     if line["result"]["type"] == "succeeded":
         line["result"] = {"type": action.outcome}
         if action.outcome == "errored":
-            words = "An error that contradicts another line."
-            error = error_body(action.error, words, "req_sandbox_contradiction")
-            line["result"]["error"] = error
+            error = ApiError(action.error, "An error that contradicts another line.")
+            line["result"]["error"] = error_body(error, "req_sandbox_contradiction")
     else:
         text = {"type": "text", "text": "A line that contradicts another."}
         line["result"] = {

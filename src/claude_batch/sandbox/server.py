@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import signal
 import socket
 import sys
@@ -34,16 +33,13 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .admin import TOKEN_HEADER, admin_routes
-from .api_errors import ApiError, error_json, failure
-from .fault_plan import Delay, DropAfter, Error, Hang, Html200
-from .http_calls import TRANSPORT, Call
+from .api_errors import ApiError, as_api_error, error_body
+from .fault_plan import Delay, DropAfter, Error, Hang, Html200, Unanswered
+from .http_calls import TRANSPORT, Call, json_response
 from .sandbox_settings import SandboxSettings
 from .service import BATCH_ROUTES, FileCalls, Sandbox, key_of
-from .validation import TOO_DEEP
 
 # Application --------------------------------------------------------------------------------------
-
-_log = logging.getLogger(__name__)
 
 Handler = Callable[[Call], Awaitable[Response]]
 
@@ -79,47 +75,47 @@ class Endpoint:
                 await asyncio.sleep(action.seconds)
             if await call.instead(action):
                 return
-        late = isinstance(action, DropAfter) and action.processed_after > 0
-        if isinstance(action, DropAfter) and late:
+        if isinstance(action, DropAfter) and action.processed_after > 0:
             await call.keep_body()
             await call.drop()
             await asyncio.sleep(action.processed_after)
+            with contextlib.suppress(ApiError):
+                await self._process(call)
+            return
         try:
-            await self.sandbox.batches.settle()
-            call.workspace = self.sandbox.authenticate(call.http)
-            self.sandbox.context(call)  # each call names a version, also one without a body
-            if self.route in BATCH_ROUTES:
-                call.limit_headers = self.sandbox.batch_limits(call.workspace)
-            response = await self.handler(call)
-        except RecursionError:
-            if not late:
-                await call.refuse(ApiError("invalid_request_error", TOO_DEEP))
-            return
+            response = await self._process(call)
         except ApiError as error:
-            if not late:
-                if isinstance(action, (DropAfter, Hang, Html200, Error)):
-                    self.sandbox.plan.take_back(action)
-                    call.action = None
-                await call.refuse(error)
+            if isinstance(action, Unanswered):
+                self.sandbox.plan.take_back(action)
+                call.action = None
+            await call.refuse(error)
             return
-        except ConnectionError:
+        match action:
+            case DropAfter():
+                await call.drop()
+            case Hang():
+                await call.hang(action.seconds)
+            case Html200():
+                await call.page_200()
+            case Error():
+                await call.error(action)
+            case _:
+                await call.answer(response)
+
+    async def _process(self, call: Call) -> Response:
+        """Process a call; raises `ApiError`, and `ConnectionError` if the client disconnects."""
+        sandbox = self.sandbox
+        try:
+            await sandbox.batches.settle()
+            call.workspace = sandbox.authenticate(call.http)
+            sandbox.context(call)  # each call names a version, also one without a body
+            if self.route in BATCH_ROUTES:
+                call.limit_headers = sandbox.batch_limits(call.workspace)
+            return await self.handler(call)
+        except (ApiError, ConnectionError):
             raise
         except Exception as error:
-            _log.exception("the sandbox failed at a call of the route %s", self.route)
-            if not late:
-                await call.refuse(failure(error))
-            return
-        if isinstance(action, DropAfter):
-            if not late:
-                await call.drop()
-        elif isinstance(action, Hang):
-            await call.hang(action.seconds)
-        elif isinstance(action, Html200):
-            await call.page_200()
-        elif isinstance(action, Error):
-            await call.error(action)
-        else:
-            await call.answer(response)
+            raise as_api_error(error, f"a call of the route {self.route}") from error
 
 
 def create_app(settings: SandboxSettings | None = None) -> Starlette:
@@ -158,8 +154,8 @@ def create_app(settings: SandboxSettings | None = None) -> Starlette:
         status = error.status_code if isinstance(error, HTTPException) else 500
         kind = "not_found_error" if status == 404 else "invalid_request_error"
         request_id = sandbox.new_request_id()
-        body = error_json(ApiError(kind, "Not found" if status == 404 else str(error)), request_id)
-        return Response(body, status, {"request-id": request_id}, "application/json")
+        body = error_body(ApiError(kind, "Not found" if status == 404 else str(error)), request_id)
+        return json_response(body, status, {"request-id": request_id})
 
     app = Starlette(
         routes=[*routes, *admin_routes(sandbox)], exception_handlers={HTTPException: refused}

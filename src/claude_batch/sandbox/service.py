@@ -17,8 +17,8 @@ from .answers import load_responder
 from .api_errors import ApiError
 from .fault_plan import (
     BATCH_CALLS,
-    LINE_ACTIONS,
     FaultPlan,
+    LineAction,
     Meter,
     Unanswered,
     UnknownFields,
@@ -30,6 +30,7 @@ from .results import chunks, lines, message_json, spoiled
 from .sandbox_settings import SandboxSettings
 from .state import (
     FILE_MARK,
+    Batch,
     Batches,
     Clock,
     Ending,
@@ -71,16 +72,13 @@ class Sandbox:
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_LENGTH)
         self._calls = 0
         self._meters: dict[str, Meter] = {}
-        self.set_plan(FaultPlan() if settings.faults is None else load_plan(settings.faults))
+        if settings.faults is not None:
+            self.endings.plan = load_plan(settings.faults)
 
     @property
     def plan(self) -> FaultPlan:
         """The fault plan in force."""
         return self.endings.plan
-
-    def set_plan(self, plan: FaultPlan) -> None:
-        """Replace the fault plan; all its counters restart."""
-        self.endings.plan = plan
 
     def new_request_id(self) -> str:
         """Return the next `request-id`."""
@@ -148,14 +146,8 @@ class Sandbox:
     async def list(self, call: Call) -> Response:
         """`GET /v1/messages/batches`."""
         query = call.http.query_params
-        try:
-            limit = int(query.get("limit", "20"))
-        except ValueError:
-            limit = 0
-        if not 1 <= limit <= 1000:
-            raise ApiError("invalid_request_error", "limit: Input should be from 1 to 1000")
         after_id, before_id = query.get("after_id"), query.get("before_id")
-        shown, more = self.batches.page(_workspace(call), limit, after_id, before_id)
+        shown, more = self.batches.page(_workspace(call), _limit(call), after_id, before_id)
         return json_response(
             {
                 "data": [self.batches.as_json(batch, call.base_url) for batch in shown],
@@ -167,25 +159,25 @@ class Sandbox:
 
     async def retrieve(self, call: Call) -> Response:
         """`GET /v1/messages/batches/{id}`."""
-        batch = self.batches.find(_batch_id(call), _workspace(call))
+        batch = self._batch(call)
         headers = {"retry-after": RETRY_AFTER} if batch.ended_at is None else None
         return json_response(self.batches.as_json(batch, call.base_url), headers=headers)
 
     async def cancel(self, call: Call) -> Response:
         """`POST /v1/messages/batches/{id}/cancel`."""
-        batch = self.batches.find(_batch_id(call), _workspace(call))
+        batch = self._batch(call)
         self.batches.cancel(batch)
         return json_response(self.batches.as_json(batch, call.base_url))
 
     async def delete(self, call: Call) -> Response:
         """`DELETE /v1/messages/batches/{id}`."""
-        batch = self.batches.find(_batch_id(call), _workspace(call), ended=True)
+        batch = self._batch(call, ended=True)
         self.batches.delete(batch)
         return json_response({"id": batch.id, "type": "message_batch_deleted"})
 
     async def results(self, call: Call) -> Response:
         """`GET /v1/messages/batches/{id}/results`: streamed, generated while it is sent."""
-        batch = self.batches.find(_batch_id(call), _workspace(call), ended=True)
+        batch = self._batch(call, ended=True)
         if batch.ended_at is None:
             raise ApiError("not_found_error", f"Message Batch {batch.id} has no available results.")
         if self.batches.archived_at(batch) is not None:
@@ -194,9 +186,13 @@ class Sandbox:
                 f"Results of message batch {batch.id} are no longer available: it is archived.",
             )
         sent = lines(batch, self.settings.seed, self.files)
-        if isinstance(call.action, (*LINE_ACTIONS, UnknownFields)):
+        if isinstance(call.action, LineAction | UnknownFields):
             sent = spoiled(sent, call.action)
         return StreamingResponse(stream(chunks(sent)), media_type="application/x-jsonl")
+
+    def _batch(self, call: Call, *, ended: bool = False) -> Batch:
+        batch_id = unquote(call.http.path_params["batch_id"])
+        return self.batches.find(batch_id, _workspace(call), ended=ended)
 
     # Live messages
 
@@ -289,8 +285,17 @@ def _workspace(call: Call) -> str:
     return call.workspace
 
 
-def _batch_id(call: Call) -> str:
-    return unquote(call.http.path_params["batch_id"])
+def _limit(call: Call) -> int:
+    """Return how many entries a list asks for; raises `ApiError` (400)."""
+    limit = _whole(call.http.query_params.get("limit", "20"))
+    if limit is None or not 1 <= limit <= 1000:
+        raise ApiError("invalid_request_error", "limit: Input should be from 1 to 1000")
+    return limit
+
+
+def _whole(text: str) -> int | None:
+    # Short ones only: Python refuses to parse a number of thousands of digits.
+    return int(text) if text.isdecimal() and len(text) <= 9 else None
 
 
 # Uploads ------------------------------------------------------------------------------------------
@@ -325,12 +330,10 @@ class FileCalls:
             if len(set(asked)) > 100:
                 raise ApiError("invalid_request_error", "ids: at most 100 ids")
             return _page([each for each in known if each.id in asked], None)
-        limit, page = _whole(query.get("limit", "20")), query.get("page", "page_0")
+        limit, page = _limit(call), query.get("page", "page_0")
         start = _whole(page[5:]) if page.startswith("page_") else None
         if start is None and self._sandbox.settings.any_id:
             start = 0
-        if limit is None or not 1 <= limit <= 1000:
-            raise ApiError("invalid_request_error", "limit: Input should be from 1 to 1000")
         if start is None:
             raise ApiError(
                 "invalid_request_error", "page: Input should be the `next_page` of another page"
@@ -359,11 +362,6 @@ class FileCalls:
         need_beta(self._sandbox.context(call), "anthropic-beta")
         file_id = unquote(call.http.path_params["file_id"])
         return self._sandbox.files.find(file_id, _workspace(call))
-
-
-def _whole(text: str) -> int | None:
-    # Short ones only: Python refuses to parse a number of thousands of digits.
-    return int(text) if text.isdecimal() and len(text) <= 9 else None
 
 
 def _page(shown: list[StoredFile], more: str | None) -> Response:

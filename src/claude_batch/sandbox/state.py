@@ -3,12 +3,9 @@
 Nothing runs in the background. Due work is processed when a call needs the state, in the order in
 which it fell due. So a test sees the same history however often it polls.
 
-A request ends by validation, by a directive in its prompt, or by the fault plan. Directives may
-stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, with OUTCOME `errored`, `errored:TYPE`
-(also `download_timeout` and `download_failed`), `expired`, `canceled` or `refused`. With `:once` at
-the end, they apply only the first time that equal params are processed. Directives about turns are
-in `.answers`. An ending is stored only if it is not the ordinary success, so a large batch of
-ordinary requests needs little memory.
+A request ends by validation, by a directive anywhere in its params (docs/how-to/sandbox.md), or by
+the fault plan. Directives about turns are in `.answers`. An ending is stored only if it is not the
+ordinary success, so a large batch of ordinary requests needs little memory.
 
 A file belongs to a workspace. Its content is kept after deletion, for batches that were processed
 before. Before API version 2026-10-21, the endpoints and `file` sources need a beta.
@@ -19,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import logging
 import re
 import time
 import uuid
@@ -32,13 +28,12 @@ from typing import Any, cast
 import msgspec
 
 from .answers import Answer, answer, is_turn_directive, refusal, respond, turn
-from .api_errors import ApiError, error_named, failure
+from .api_errors import ApiError, as_api_error, error_named
 from .fault_plan import PLANNED_OUTCOMES, FaultPlan
 from .sandbox_settings import Responder, SandboxSettings
 from .token_usage import CACHE_MARK, CacheUse, PromptCache, Usage, params_sha256
 from .validation import (
     FILES_VERSION,
-    TOO_DEEP,
     VERSIONS,
     CallContext,
     Entry,
@@ -309,8 +304,6 @@ def answer_and_usage(request: Request, ending: Ending | None, seed: int) -> tupl
 
 # Batches and their clock --------------------------------------------------------------------------
 
-_log = logging.getLogger(__name__)
-
 OUTCOMES = ("succeeded", "errored", "canceled", "expired")
 _NAMES_JSON = re.compile(rb"json", re.IGNORECASE)
 _SLICE = 250
@@ -400,10 +393,14 @@ class Batch:
 
     def fail(self, position: int, error: Exception) -> None:
         """End a request as errored that had succeeded, because no answer can be made for it."""
-        _log.error("request %d of batch %s failed", position, self.id, exc_info=error)
-        self.endings[position] = Ending("errored", error=failure(error))
+        self.endings[position] = self.errored(position, error)
         self.counts.subtract(["succeeded"])
         self.counts.update(["errored"])
+
+    def errored(self, position: int, error: Exception) -> Ending:
+        """Return the ending of a request that raised this exception."""
+        where = f"request {position} of batch {self.id}"
+        return Ending("errored", error=as_api_error(error, where))
 
     def outcomes(self) -> Counter[str]:
         """Return the outcomes of the requests that were processed so far."""
@@ -626,15 +623,8 @@ class Batches:
                         endings[position] = ending
                 else:
                     check_params(entry.params, context)
-            except ApiError as error:
-                endings[position] = Ending("errored", error=error)
-            except RecursionError:
-                # One request must not end the batch of all others.
-                error = ApiError("invalid_request_error", TOO_DEEP)
-                endings[position] = Ending("errored", error=error)
-            except Exception as error:
-                _log.exception("request %s of batch %s failed", entry.custom_id, batch.id)
-                endings[position] = Ending("errored", error=failure(error))
+            except Exception as error:  # one request must not end the batch of all others
+                endings[position] = batch.errored(position, error)
 
     def as_json(self, batch: Batch, base_url: str) -> dict[str, Any]:
         """Return the API's batch object; `base_url` is the URL at which the client called."""

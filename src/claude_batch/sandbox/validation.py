@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Raw
 
-from .api_errors import ApiError
+from .api_errors import TOO_DEEP, ApiError
 from .instances import SchemaError, instance
 from .model_profiles import LONG_CONTEXT_BETA, LONG_OUTPUT_BETA, Model, model_named
 from .token_usage import CACHE_MARK, cache_points, media_tokens, written_size
@@ -32,9 +32,6 @@ VERSIONS = ("2023-01-01", "2023-06-01", SAMPLING_FREE_VERSION)
 
 FILES_VERSION = "2026-10-21"
 """The `anthropic-version` from which files need no beta: the SDK 2.11 sends none with it."""
-
-TOO_DEEP = "The request body is nested too deeply"
-"""Error message for a body that exceeds the decoder's nesting limit."""
 
 _NO_SCHEMAS = re.compile(r"claude-(?:[123]\b|instant|(?:opus|sonnet)-4-(?:0\b|20\d{6}))")
 """Models from before structured outputs, which Anthropic's page of them does not list."""

@@ -117,7 +117,10 @@ _log = logging.getLogger(__name__)
 
 
 class Leases:
-    """The rows of processes and leader locks of one ledger, and the heartbeat of this process."""
+    """The rows of processes and leader locks of one ledger, and the heartbeat of this process.
+
+    Once `live` was called, it is the `ProcessLock` of this process.
+    """
 
     def __init__(self, connections: PostgresConnections, clock: ServerClock) -> None:
         """Keep the rows in the ledger's schema, and set the clock with each heartbeat."""
@@ -279,12 +282,12 @@ class Leases:
         ends its transaction, and the lock of all writes with it.
         """
         dead = select(processes.c.name).where(processes.c.expires < _NOW)
-        with self.connections.engine.connect() as connection, connection.begin():
-            names = [application_of(name) for name in connection.scalars(dead)]
+        with self.connections.reading() as tx:
+            names = [application_of(name) for name in tx.scalars(dead)]
             if names:
                 # Sessions belong to the user who logged in, also if it acts as another role.
-                connection.execute(text("SET LOCAL ROLE NONE"))
-                connection.execute(_END_SESSIONS, {"names": names})
+                tx.execute(text("SET LOCAL ROLE NONE"))
+                tx.execute(_END_SESSIONS, {"names": names})
 
     def _release_leader_locks(self) -> None:
         """Let others drive and fetch, because this process's loop hangs.
@@ -314,7 +317,7 @@ class Leases:
             _log.info("a lease is changed only with the next heartbeat: %s", error)
             self._later.append(statement)
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Stop renewing, and remove this process and its leader locks."""
         with self._lock:
             if self._beating is None:
@@ -340,8 +343,8 @@ class Leases:
 
     def is_alive(self, process: str) -> bool:
         """Return whether a process has renewed its row lately, and was not seen to have ended."""
-        with self.connections.engine.connect() as connection, connection.begin():
-            return self.lives(connection, process)
+        with self.connections.reading() as tx:
+            return self.lives(tx, process)
 
     def lives(self, tx: Connection, process: str) -> bool:
         """Return the same, in a transaction."""
@@ -367,12 +370,10 @@ class Leases:
 
     def workers(self) -> list[Worker]:
         """Return the living processes, and what they drive."""
-        with self.connections.engine.connect() as connection, connection.begin():
-            now = server_time(connection)
+        with self.connections.reading() as tx:
+            now = server_time(tx)
             driven: dict[str, list[int]] = {}
-            for leader in connection.execute(
-                select(leader_locks).order_by(leader_locks.c.workspace_id)
-            ):
+            for leader in tx.execute(select(leader_locks).order_by(leader_locks.c.workspace_id)):
                 driven.setdefault(leader.process, []).append(leader.workspace_id)
             return [
                 Worker(
@@ -382,7 +383,7 @@ class Leases:
                     seconds_since_heartbeat=max(0.0, now - row.beat),
                     drives=driven.get(row.name, []),
                 )
-                for row in connection.execute(select(processes).order_by(processes.c.name))
+                for row in tx.execute(select(processes).order_by(processes.c.name))
                 if self._is_alive(row, now)
             ]
 
@@ -392,10 +393,7 @@ class Leases:
         """Take a leader lock that is free, or whose process is dead; return False if it is held."""
         process = self.live()
         with self.connections.leasing() as tx:
-            there = tx.execute(
-                select(leader_locks).where(leader_locks.c.workspace_id == workspace_id)
-            ).first()
-            if there is not None and self._is_held(tx, there.process, there.holder):
+            if self._is_taken(tx, workspace_id):
                 return False
             tx.execute(delete(leader_locks).where(leader_locks.c.workspace_id == workspace_id))
             tx.execute(
@@ -406,16 +404,20 @@ class Leases:
         self._held[holder] = workspace_id
         return True
 
-    def _is_held(self, tx: Connection, process: str, holder: str) -> bool:
-        return holder in self._held if process == self.process else self.lives(tx, process)
-
     def is_taken(self, workspace_id: int) -> bool:
         """Return whether a living process has the leader lock of a workspace."""
-        with self.connections.engine.connect() as connection, connection.begin():
-            there = connection.execute(
-                select(leader_locks).where(leader_locks.c.workspace_id == workspace_id)
-            ).first()
-            return there is not None and self._is_held(connection, there.process, there.holder)
+        with self.connections.reading() as tx:
+            return self._is_taken(tx, workspace_id)
+
+    def _is_taken(self, tx: Connection, workspace_id: int) -> bool:
+        row = tx.execute(
+            select(leader_locks).where(leader_locks.c.workspace_id == workspace_id)
+        ).first()
+        if row is None:
+            return False
+        return (
+            row.holder in self._held if row.process == self.process else self.lives(tx, row.process)
+        )
 
     def leave(self, workspace_id: int, holder: str) -> None:
         """Release a leader lock, unless another process has taken it meanwhile.
@@ -504,22 +506,6 @@ class LeaderLease:
         self._leases.leave(self._workspace_id, self._holder)
 
 
-class ProcessLease:
-    """Shows that this process lives."""
-
-    def __init__(self, leases: Leases, settings: LedgerSettings) -> None:
-        self._leases = leases
-        self.process: str = self._leases.live(settings)
-
-    def tick(self) -> None:
-        """Show that the engine's loop runs."""
-        self._leases.tick()
-
-    def release(self) -> None:
-        """End it, because no caller waits in this process any more."""
-        self._leases.end()
-
-
 # Fetches ------------------------------------------------------------------------------------------
 #
 # A row is an offer of the driver, or the claim of another process that stores the results for it.
@@ -558,18 +544,14 @@ class SharedFetches(Fetches):
         query = select(fetches.c.batch_id).where(~fetches.c.done).order_by(fetches.c.batch_id)
         # If an earlier version made the ledger, the first process that may drive makes this table.
         exists = select(func.to_regclass(fetches.name).is_not(None))
-        with (
-            self._connections.translating("read"),
-            self._connections.engine.connect() as connection,
-            connection.begin(),
-        ):
-            return list(connection.scalars(query)) if connection.scalar(exists) else []
+        with self._connections.translating("read"), self._connections.reading() as tx:
+            return list(tx.scalars(query)) if tx.scalar(exists) else []
 
     def withdraw(self, batch_id: int) -> FetchedBy:
         with self._connections.translating("written"):
             # Most batches were never offered. A read delays no write.
-            with self._connections.engine.connect() as connection, connection.begin():
-                if self._fetched_by(connection, batch_id) is None:
+            with self._connections.reading() as tx:
+                if self._fetched_by(tx, batch_id) is None:
                     return "driver"
             with self._connections.leasing() as tx:
                 by = self._fetched_by(tx, batch_id)
@@ -600,8 +582,8 @@ class SharedFetches(Fetches):
             .limit(1)
         )
         with self._connections.translating("written"):
-            with self._connections.engine.connect() as connection, connection.begin():
-                if connection.scalar(offered) is None:
+            with self._connections.reading() as tx:
+                if tx.scalar(offered) is None:
                     return None
             process = self._leases.live()
             with self._connections.leasing() as tx:

@@ -49,7 +49,6 @@ from claude_batch.ledger.backends.backend import (
 from claude_batch.ledger.backends.leases import (
     LeaderLease,
     Leases,
-    ProcessLease,
     SharedFetches,
     own_tables,
     processes,
@@ -152,7 +151,7 @@ class PostgresBackend(Backend):
         pass  # Nothing outside a schema records that it was dropped.
 
     def close(self) -> None:
-        self._leases.end()
+        self._leases.release()
         self.engine.dispose()
 
     def find_damage(self, connection: Connection) -> str | None:
@@ -269,8 +268,9 @@ class PostgresBackend(Backend):
     def has_leader(self, workspace_id: int) -> bool:
         return self._leases.is_taken(workspace_id)
 
-    def process_lock(self, settings: LedgerSettings) -> ProcessLease:
-        return ProcessLease(self._leases, settings)
+    def process_lock(self, settings: LedgerSettings) -> Leases:
+        self._leases.live(settings)
+        return self._leases
 
     def is_alive(self, process: str) -> bool:
         return self._leases.is_alive(process)
@@ -365,7 +365,6 @@ def compiled(tx: Connection, statement: Query) -> tuple[str, dict[str, Any]]:
 class _Copy(msgspec.Struct, frozen=True):
     """An insert of many rows as COPY."""
 
-    statement: Insert
     copy: str
     types: list[str]
     staging: str = ""
@@ -376,7 +375,7 @@ class _Copy(msgspec.Struct, frozen=True):
     """Places of the primary key in a row, if the insert has ON CONFLICT."""
 
 
-_copies: dict[int, _Copy] = {}
+_copies: dict[Insert, _Copy] = {}
 
 
 def copy_rows(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]) -> int:
@@ -385,9 +384,9 @@ def copy_rows(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]
     An insert with constants or with ON CONFLICT goes through a temporary table.
     """
     count = 0
-    known = _copies.get(id(statement))
-    if known is None or known.statement is not statement:
-        known = _copies[id(statement)] = _as_copy(tx, statement)
+    known = _copies.get(statement)
+    if known is None:
+        known = _copies[statement] = _as_copy(tx, statement)
     for part in _parts(rows, known.key):
         if known.staging:
             tx.exec_driver_sql(known.staging)
@@ -432,32 +431,34 @@ def _parts(
     return parts
 
 
+_VALUES = re.compile(r"(.*) VALUES \(((?:%\(\w+\)s|[^()])*)\) ?(.*)", re.DOTALL)
+"""An INSERT: what comes before its values, the values, and what follows them."""
+
+_BOUND = re.compile(r"%\((\w+)\)s(?:::\w+)?")
+"""A parameter with its type."""
+
+
 def _as_copy(tx: Connection, statement: Insert) -> _Copy:
     table = statement.table
     names = [column.name for column in table.columns]
     words = str(statement.compile(dialect=tx.dialect, column_keys=names))
-    before, _, rest = words.partition(" VALUES (")
-    columns = [each.strip() for each in before[before.index("(") + 1 : -1].split(",")]
-    values, after = _split_values(rest)
-    chosen = [
-        name if value.startswith("%(") else value
-        for name, value in zip(columns, values, strict=True)
-    ]
-    given = [name for name in columns if name in chosen]
+    found = _VALUES.fullmatch(words)
+    assert found is not None, words
+    before, values, after = found.groups()
+    given: list[str] = _BOUND.findall(values)
     types = [_TYPES[type(table.c[name].type)] for name in given]
-    listed = ", ".join(given)
-    if given == columns and not after:
+    listed, chosen = ", ".join(given), _BOUND.sub(r"\1", values)
+    if chosen == listed and not after:
         copy = f"COPY {table.name} ({listed}) FROM STDIN (FORMAT BINARY)"
-        return _Copy(statement, copy, types)
+        return _Copy(copy, types)
     # A pooler may give the session to a process of another version.
     staged = f"staged_{table.name}_{SCHEMA_VERSION}"
     return _Copy(
-        statement,
         f"COPY {staged} ({listed}) FROM STDIN (FORMAT BINARY)",
         types,
         f"CREATE TEMPORARY TABLE IF NOT EXISTS {staged} ON COMMIT DELETE ROWS AS TABLE "
         f"{table.name} WITH NO DATA; TRUNCATE {staged}",
-        f"{before} SELECT {', '.join(chosen)} FROM {staged} {after}",
+        f"{before} SELECT {chosen} FROM {staged} {after}",
         tuple(given.index(column.name) for column in table.primary_key) if after else (),
     )
 
@@ -472,21 +473,3 @@ _TYPES: dict[type[Any], str] = {
     Text: "text",
 }
 """PostgreSQL's types of the schema's, for COPY in its binary format."""
-
-
-def _split_values(words: str) -> tuple[list[str], str]:
-    """Split ``a, f(b, c)) ON CONFLICT …`` into the values and what follows them."""
-    values: list[str] = []
-    depth = begun = 0
-    for place, letter in enumerate(words):
-        if letter == "(":
-            depth += 1
-        elif letter == ")" and depth:
-            depth -= 1
-        elif letter == ")":
-            values.append(words[begun:place].strip())
-            return values, words[place + 1 :].strip()
-        elif letter == "," and not depth:
-            values.append(words[begun:place].strip())
-            begun = place + 1
-    raise AssertionError(words)

@@ -217,6 +217,12 @@ class PostgresConnections:
         )
 
     @contextmanager
+    def reading(self) -> Generator[Connection]:
+        """Begin a read transaction."""
+        with self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
     def leasing(self) -> Generator[Connection]:
         """Begin a write transaction that notifies no other process."""
         with self.engine.connect() as plain:

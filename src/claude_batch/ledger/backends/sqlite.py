@@ -17,8 +17,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
+from claude_batch.core.files import sibling
 from claude_batch.core.settings import LedgerSettings, without_password
-from claude_batch.core.temporary_files import sibling
 from claude_batch.ledger.backends import sqlite_file
 from claude_batch.ledger.backends.backend import (
     PAGE_ROWS,
@@ -255,15 +255,14 @@ class SqliteBackend(Backend):
     ) -> int:
         # SQLAlchemy compiles the SQL, and the rows go to the driver unchanged. SQLAlchemy's own
         # path builds a dictionary and processes every value, which costs as much as SQLite itself.
-        known = _inserts.get(id(statement))
-        if known is None or known[0] is not statement:
+        known = _inserts.get(statement)
+        if known is None:
             names = [column.name for column in statement.table.columns]
             compiled = statement.compile(dialect=tx.dialect, column_keys=names)
             order = compiled.positiontup or []
             assert order == [name for name in names if name in order] != [], order
-            known = (statement, str(compiled), _for_a_block(str(compiled)))
-            _inserts[id(statement)] = known
-        _, of_row, of_block = known
+            known = _inserts[statement] = (str(compiled), _for_a_block(str(compiled)))
+        of_row, of_block = known
         if len(rows) >= _MANY_ROWS and not tx.info.get(_HAS_LARGE_CACHE):
             tx.info[_HAS_LARGE_CACHE] = True
             tx.exec_driver_sql(f"PRAGMA cache_size = -{_LARGE_CACHE_KIB}")
@@ -323,7 +322,7 @@ _queries: dict[Query, tuple[str, tuple[str, ...], dict[str, Any]]] = {}
 It keeps the statements. The id of one that is gone would be that of another one later.
 """
 
-_inserts: dict[int, tuple[Insert, str, str]] = {}
+_inserts: dict[Insert, tuple[str, str]] = {}
 """Compiled SQL of the few statements that insert many rows: for one row, and for `_BLOCK_ROWS`."""
 
 _BLOCK_ROWS = 250

@@ -17,8 +17,8 @@ from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine
 
 from claude_batch.core.errors import LedgerError, LedgerFault
+from claude_batch.core.files import create_beside, flush, sibling
 from claude_batch.core.states import OPEN
-from claude_batch.core.temporary_files import create_beside, flush, sibling
 
 SQLITE_VERSION = sqlite3.sqlite_version
 

@@ -1,8 +1,8 @@
-"""YAML reader with limits on expansion, which reports every error with its line.
+"""YAML that people write: read with limits on expansion, and written as they would.
 
 PyYAML follows aliases and merge keys without limit, recurses once per level, and multiplies the
 places of a sexagesimal number one by one. A file of a kilobyte can therefore take hours or all
-memory.
+memory. An error is reported with its line.
 """
 
 from __future__ import annotations
@@ -191,3 +191,34 @@ class BoundedLoader(yaml.SafeLoader):
 
 def _fault(words: str, mark: Any) -> ComposerError:
     return ComposerError(None, None, words, mark)
+
+
+# Writing ------------------------------------------------------------------------------------------
+
+
+class _Dumper(yaml.SafeDumper):
+    """Repeats values instead of using anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    if text.translate(_SEPARATORS) != text:
+        # In every other style, PyYAML breaks the line there and adds blanks that it reads back.
+        style = '"'
+    return dumper.represent_scalar(  # pyright: ignore[reportUnknownMemberType] - its stubs
+        "tag:yaml.org,2002:str", text, style=style
+    )
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def yaml_of(value: Any) -> str:
+    """Return a value as YAML. Raises ``ValueError`` for one that YAML cannot hold."""
+    try:
+        return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None

@@ -1,11 +1,13 @@
-"""Temporary files that are written beside their target, in folders that other users may write to.
+"""Files: small ones that people write, and temporary ones that replace their target as a whole.
 
-If a name is predictable, another user can put a link or a file in its place. The names are
-therefore random, the files are new and private to the owner, and no link is followed.
+Temporary files are written beside their target, in folders that other users may write to. If a name
+is predictable, another user can put a link or a file in its place. The names are therefore random,
+the files are new and private to the owner, and no link is followed.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -14,7 +16,25 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
+
+MOST_BYTES: Final = 16_000_000
+"""Most bytes of a file that people write, such as an actor, prices or a token.
+
+An input that is given as one by mistake can exceed the memory."""
+
+
+def read_small(path: str | os.PathLike[str]) -> str:
+    """Return a file's text, without a byte order mark.
+
+    Raises `UnicodeDecodeError`, and `OSError` if it cannot be read or is larger than `MOST_BYTES`.
+    """
+    with open(path, "rb") as stream:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES:,} bytes")
+    return content.decode("utf-8-sig")
+
 
 _LONGEST_STEM = 150
 """Bytes of the target's name in the temporary file's name; a file name has at most 255 bytes."""

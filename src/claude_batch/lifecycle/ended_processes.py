@@ -1,4 +1,4 @@
-"""The leader lock of a workspace, and what its holder checks and cleans before it sends."""
+"""The traces of processes that have ended: interrupted sendings, and half-stored runs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import logging
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.quantities import count_of
-from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import deliveries, enqueue, live_calls, submissions, workspaces
-from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
+from claude_batch.ledger import deliveries, enqueue, live_calls, submissions
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 
 _log = logging.getLogger(__name__)
 
-# Leader lock --------------------------------------------------------------------------------------
+# Interrupted sendings -----------------------------------------------------------------------------
 
 
 def interrupted_workspaces(ledger: Ledger) -> list[int]:
@@ -52,60 +50,7 @@ def settle_interrupted(ledger: Ledger) -> None:
             lock.release()
 
 
-# High-water mark ----------------------------------------------------------------------------------
-
-
-def compare(
-    tx: Transaction,
-    ledger: Ledger,
-    settings: LedgerSettings,
-    mark: Mark | None,
-    workspace_id: int,
-    at: float,
-) -> None:
-    """Stop sending if the ledger may have forgotten a POST; ``at`` is the API's time.
-
-    That is the case if its mark, read before, counts POSTs that the ledger lacks, or if the ledger
-    is on another server.
-    """
-    moved = ledger.has_moved(tx)
-    known = is_known(mark, ledger.incarnations, posts_of(tx))
-    if moved or not known:
-        # A copy that was made within a recovery has forgotten what was sent after it, too.
-        note_behind(tx, at, anew=moved)
-    if workspaces.workspace_row(tx, workspace_id).behind is not None:
-        why = _MOVED if moved else _UNFINISHED if known else ""
-        stop_behind(tx, ledger, settings, workspace_id, why)
-
-
-_MOVED = (
-    "is on another server than before, or on a standby that was promoted, or was restored, and may "
-    "have forgotten its last sendings"
-)
-_UNFINISHED = "may have forgotten sendings, because its recovery has not ended yet"
-
-
-def stop_behind(
-    tx: Transaction, ledger: Ledger, settings: LedgerSettings, workspace_id: int, why: str = ""
-) -> None:
-    """Halt a workspace of a ledger that is behind, and store the reason."""
-    why = why or (
-        "has forgotten some of its sendings, which its high-water mark "
-        f"{HighWater(ledger).path} counts: it was restored, or copied without its -wal file"
-    )
-    workspaces.halt(
-        tx,
-        workspace_id,
-        reason="ledger_behind",
-        error_type=None,
-        message=f"the ledger {ledger.location} {why}. Look for them at the API with: "
-        "`claude-batch ledger recover`",
-        now=ledger.now(),
-        interval=settings.probe_interval,
-    )
-
-
-# Cleanup ------------------------------------------------------------------------------------------
+# Half-stored runs ---------------------------------------------------------------------------------
 
 
 def sweep(ledger: Ledger, own: str) -> None:
