@@ -19,6 +19,7 @@ from behave.runner import Context
 from platformdirs import user_data_path, user_state_path
 from tables import rule
 
+import claude_batch
 from claude_batch.actor.response import ActorResult
 from claude_batch.core import errors, settings
 from claude_batch.core.batch_processing import BatchProcessingMode, check_environment, resolve_mode
@@ -154,7 +155,7 @@ def _(context: Context, error: str, given: dict[str, Any]) -> dict[str, Any]:
         for name, cls in vars(errors).items()
         if isinstance(cls, type) and issubclass(cls, errors.ActorError)
     }
-    assert set(classes) <= set(errors.__all__)
+    assert set(classes) <= set(claude_batch.__all__)
     assert [row["error"] for row in context.table] == list(_drawn_tree())
     assert set(classes) == set(_drawn_tree())
     parent = None if error == "ActorError" else classes[error].__bases__[0].__name__

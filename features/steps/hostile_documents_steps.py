@@ -159,7 +159,8 @@ def _(context: Context, name: str, document: str) -> dict[str, str]:
     path = context.tmp / name
     path.write_bytes(BOMBS[document]())
     with mock.patch.object(docx, "SECONDS", 3.0):
-        messages_with([Document(path)], "Look", None, model="claude-haiku-4-5", citations=False)
+        asked = [{"role": "user", "content": "Look"}]
+        messages_with([Document(path)], asked, model="claude-haiku-4-5", citations=False)
     return {}
 
 

@@ -56,33 +56,11 @@ _CONFIG_KEYS = (*_HOISTED, *LOOSE_OPTIONS, "provider", "model", "actor")
 
 MESSAGES_PARAMETERS = (
     *LOOSE_OPTIONS,
-    "betas",
-    "billing_policy",
-    "cache_control",
-    "cache_hint",
-    "compaction",
-    "container",
-    "context_hint",
-    "context_management",
-    "diagnostics",
-    "fallback_credit_token",
-    "fallbacks",
-    "inference_geo",
-    "mcp_servers",
-    "metadata",
-    "output_config",
-    "output_format",
-    "service_tier",
-    "speed",
-    "store",
-    "stream",
-    "system",
-    "thinking",
-    "thread",
-    "tool_choice",
-    "tools",
-    "user_profile_id",
-    "workspace_id",
+    *("betas", "billing_policy", "cache_control", "cache_hint", "compaction", "container"),
+    *("context_hint", "context_management", "diagnostics", "fallback_credit_token", "fallbacks"),
+    *("inference_geo", "mcp_servers", "metadata", "output_config", "output_format"),
+    *("service_tier", "speed", "store", "stream", "system", "thinking", "thread"),
+    *("tool_choice", "tools", "user_profile_id", "workspace_id"),
 )
 # `MessageCreateParams` and its beta twin in anthropic 2.11. Other keys pass; the API decides.
 
@@ -109,15 +87,9 @@ _PLACES = {
 # Where a key that has no effect beside `model` probably belongs.
 
 _ALIASES = {
-    "batch": "batch_processing",
-    "batched": "batch_processing",
-    "batching": "batch_processing",
-    "batch_mode": "batch_processing",
-    "json_schema": "response_format",
-    "output_format": "response_format",
-    "output_schema": "response_format",
-    "response_model": "response_format",
-    "response_schema": "response_format",
+    **dict.fromkeys(("batch", "batched", "batching", "batch_mode"), "batch_processing"),
+    **dict.fromkeys(("json_schema", "output_format", "output_schema"), "response_format"),
+    **dict.fromkeys(("response_model", "response_schema"), "response_format"),
     "system": "system_prompt",
 }
 # Too different from the known words for difflib, but too costly to ignore silently.
@@ -644,14 +616,12 @@ class ActorConfiguration(BaseModel):
         own._identifier = identifier
         actors = cast("Mapping[Any, Any]", envelope["actors"])
         siblings = {key: None if str(key) == identifier else actors[key] for key in actors}
+        own._envelope = {**envelope, "actors": siblings}
         header = cast("Mapping[str, Any]", envelope.get("cleveragents") or {})
         if "default_actor" in header or len(actors) > 1:
             # First, where people look for it, unless the file has it elsewhere.
-            envelope = {"cleveragents": None, **envelope}
-            header = {**header, "default_actor": identifier}
-            own._envelope = {**envelope, "actors": siblings, "cleveragents": header}
-        else:
-            own._envelope = {**envelope, "actors": siblings}
+            own._envelope = {"cleveragents": None, **own._envelope}
+            own._envelope["cleveragents"] = {**header, "default_actor": identifier}
         return own
 
     def in_folder(self, folder: str) -> ActorConfiguration:

@@ -193,7 +193,7 @@ def inside(_: Content) -> None:
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """Messages with documents that may be uploaded, and the positions of those documents."""
+    """Messages with documents, and the positions of those that are large enough to be uploaded."""
 
     messages: Sequence[Mapping[str, Any]]
     place: int
@@ -222,21 +222,16 @@ class Shared(msgspec.Struct, frozen=True):
 
 def messages_with(
     documents: Iterable[DocumentLike],
-    prompt: str | None,
-    messages: Sequence[Mapping[str, Any]] | None,
+    messages: Sequence[Mapping[str, Any]],
     *,
     model: str,
     citations: bool,
-) -> tuple[Sequence[Mapping[str, Any]], Shared | None]:
-    """Return a prompt, or messages, with the documents before the first user's text.
+) -> Shared:
+    """Return messages with the documents before the first user's text, as the API advises.
 
-    Also returns the documents that may be uploaded; None if none is large enough. Raises
-    `InvalidRequestError`.
+    Raises `InvalidRequestError`, which names the document and its problem.
     """
-    blocks, contents = _content(documents_of(documents), prompt, model, citations)
-    if messages is None:
-        built: list[Mapping[str, Any]] = [{"role": "user", "content": blocks}]
-        return built, Shared(built, 0, contents) if contents else None
+    blocks, contents = _blocks(documents_of(documents), model, citations)
     built = list(messages)
     for place, message in enumerate(built):
         if message["role"] == "user":
@@ -251,7 +246,7 @@ def messages_with(
                 else [*cast("Sequence[Any]", own)]
             )
             built[place] = {**message, "content": [*blocks, *after]}
-            return built, Shared(built, place, contents) if contents else None
+            return Shared(built, place, contents)
     raise InvalidRequestError("`documents` need a message of the user, but there is none")
 
 
@@ -265,14 +260,12 @@ class _Read(NamedTuple):
     """None if it is too small to be uploaded."""
 
 
-def _content(
-    documents: Sequence[Document], text: str | None, model: str, citations: bool
+def _blocks(
+    documents: Sequence[Document], model: str, citations: bool
 ) -> tuple[list[dict[str, Any]], list[tuple[int, Content]]]:
-    """Return a user's content: documents first, as the API advises, then the text.
+    """Return the blocks of documents, and the positions and contents of the large ones.
 
-    Also returns the positions of the blocks whose documents are large enough to be uploaded, and
-    the documents. ``citations``: whether the model cites them; the API requires one value for all
-    of a request. Raises `InvalidRequestError`, which names the document and its problem.
+    ``citations``: whether the model cites them; the API requires one value for all of a request.
     """
     blocks: list[dict[str, Any]] = []
     shared: list[tuple[int, Content]] = []
@@ -303,8 +296,6 @@ def _content(
             f"it has {len(sizes)} images, and with more than {_MANY_IMAGES} none may be larger "
             f"than {_SIDE_OF_MANY:,} pixels a side"
         )
-    if text is not None:
-        blocks.append({"type": "text", "text": text})
     return blocks, shared
 
 

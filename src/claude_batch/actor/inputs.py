@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
@@ -28,6 +29,7 @@ from claude_batch.actor.request import ActorRequest, KeyedPrompt, RequestLike, i
 from claude_batch.actor.request_lists import list_fault
 from claude_batch.core.errors import BadInput, InvalidRequestError
 from claude_batch.core.quantities import count_of
+from claude_batch.core.terminal import encodable
 from claude_batch.wire.limits import MAX_BODY_BYTES
 from claude_batch.wire.media import HEAD, is_document
 
@@ -136,28 +138,25 @@ class Inputs:
         Checks the first bytes of each before anything is stored, so that a run of 100,000 documents
         does not fail at its last one.
         """
-        document = other = None
-        for path in self._files:
-            if _is_document(path):
-                document = document or path
-            else:
-                other = other or path
-            if document is not None and other is not None:
-                said = "holds prompts" if _holds_prompts(other) else "is a prompt"
-                raise BadInput(
-                    f"{document} is a document and {_name(other)} {said}. Run two commands, or "
-                    f"add the document to every prompt with --document {document}"
-                )
+        document = next(filter(_is_document, self._files), None)
+        other = next(filterfalse(_is_document, self._files), None)
+        what = ""
+        if other is not None:
+            what = f"{_name(other)} {'holds prompts' if _holds_prompts(other) else 'is a prompt'}"
+        if document is not None and other is not None:
+            raise BadInput(
+                f"{document} is a document and {what}. Run two commands, or add the document to "
+                f"every prompt with --document {document}"
+            )
         if document is not None and self._prompt is None and not instructed:
             raise BadInput(
                 f"{document} is a document, and there is no prompt for it. Add --prompt TEXT, or "
                 "a `system_prompt` to the actor"
             )
         if other is not None and self._prompt is not None:
-            said = "holds prompts" if _holds_prompts(other) else "is a prompt"
             raise BadInput(
-                f"--prompt is for documents, but {_name(other)} {said}. Leave --prompt out, or "
-                f"give the file as --document {_name(other)}"
+                f"--prompt is for documents, but {what}. Leave --prompt out, or give the file as "
+                f"--document {_name(other)}"
             )
         return document is not None
 
@@ -500,7 +499,7 @@ def _is_whole(value: Any) -> bool:
 
 def _name(path: str) -> str:
     """Return a path for display; bytes that are not UTF-8 are escaped."""
-    return "<stdin>" if path == "-" else path.encode("utf-8", "backslashreplace").decode()
+    return "<stdin>" if path == "-" else encodable(path)
 
 
 def _expand(given: str) -> list[str]:

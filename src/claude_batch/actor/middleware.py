@@ -16,8 +16,8 @@ import msgspec
 
 from claude_batch.actor.request import ActorRequest
 from claude_batch.actor.response import ActorResponse, ActorResult
-from claude_batch.core.errors import ActorConfigurationError, MiddlewareError
-from claude_batch.core.quantities import parse_duration
+from claude_batch.core.errors import MiddlewareError
+from claude_batch.core.settings import read_timeout
 from claude_batch.core.user_functions import check_takes, described, is_async
 
 
@@ -179,16 +179,6 @@ def _named(passage: Passage) -> str:
     return f"the result of {passage.actor} with {key}, which is returned unchanged"
 
 
-def _timeout(name: str, timeout: str | float) -> float:
-    try:
-        seconds = parse_duration(timeout)
-    except ValueError as error:
-        raise ActorConfigurationError(f"{name}: {error}") from None
-    if not seconds:
-        raise ActorConfigurationError(f"{name}: it must be more than 0")
-    return seconds
-
-
 class Middlewares:
     """All middleware of a provider; false if there is none."""
 
@@ -204,8 +194,8 @@ class Middlewares:
         Raises ``TypeError`` for a class, for an object with neither method, and for a method or
         function that takes other arguments; `ActorConfigurationError` for an invalid timeout.
         """
-        self.timeout: float = _timeout("middleware_timeout", timeout)
-        self.post_timeout: float = _timeout("post_process_timeout", post_process_timeout)
+        self.timeout: float = read_timeout("middleware_timeout", timeout)
+        self.post_timeout: float = read_timeout("post_process_timeout", post_process_timeout)
         self.post: list[Step] = []
         """The function that receives the results, if there is one."""
         if post_process is not None:

@@ -480,35 +480,34 @@ class RequestEncoder:
                 prompt = None if request.documents else request.prompt
             if self._prompts is not None and prompt is not None:
                 return self._prompts.encode(prompt)
-            return self._encode_whole(self._with_common(ActorRequest.of(request)), placing)
+            return self._encode_whole(ActorRequest.of(request), placing)
         except InvalidRequestError as error:
             raise error.naming(None if isinstance(request, str) else request.key) from None
 
     def _encode_whole(self, request: ActorRequest, placing: Placing | None) -> EncodedRequest:
         # The same keys in the same order every time: equal requests have equal bytes, and the API
         # caches a prefix that all of them share.
-        params, options = {**self._constant}, {**self._options}
+        params: dict[str, Any]
+        options, documents = {**self._options}, (*self._documents, *request.documents)
         shared: Shared | None = None
         if request.params is not None:
             params = self._raw_params(request.params)
             options |= {"defaults": None, "betas": ()}
             if params.get("user_profile_id") is not None:
                 options["user_profile"] = None
-        elif request.documents:
-            params["messages"], shared = messages_with(
-                request.documents,
-                request.prompt,
-                request.messages,
-                model=self._constant["model"],
-                citations=request.citations,
-            )
         elif request.prompt is not None:
             params = self._with_prompt(request.prompt)
         else:
-            params["messages"] = request.messages
+            params = {**self._constant, "messages": request.messages}
+        if documents and request.params is None:  # raw params hold their own blocks
+            citations = request.citations or self._citations
+            shared = messages_with(
+                documents, params["messages"], model=params["model"], citations=citations
+            )
+            params["messages"] = shared.messages
         if "output_config" in params and cites(params.get("messages")):
             params = self._in_fields(params)
-        if shared is None or not self._batch:
+        if shared is None or not shared.contents or not self._batch:
             return encode_params(params, **options)
         named = encode_params({**params, "messages": shared.named()}, **options)
         if placing is None or named.headers.api_version != API_VERSION:
@@ -530,14 +529,6 @@ class RequestEncoder:
                     self._derived.clear()
                 self._derived[key] = found
         return found
-
-    def _with_common(self, request: ActorRequest) -> ActorRequest:
-        """Add the actor's documents and citations; raw params hold their own blocks."""
-        if request.params is not None or not (self._documents or self._citations):
-            return request
-        documents = (*self._documents, *request.documents)
-        citations = request.citations or (self._citations and bool(documents))
-        return replace(request, documents=documents, citations=citations)
 
     def _raw_params(self, own: Mapping[str, Any]) -> dict[str, Any]:
         params = {**self._raw, **own}

@@ -28,6 +28,7 @@ from claude_batch.core.errors import (
     OutputValidationError,
     error_type,
 )
+from claude_batch.core.quantities import usd
 from claude_batch.wire.messages import (
     DecodedMessage,
     UnreadableLine,
@@ -147,7 +148,7 @@ class ActorResponse(Generic[OutputT_co]):
     @property
     def cost_usd(self) -> Decimal | None:
         """`cost` in dollars, exactly."""
-        return None if self._cost is None else Decimal(self._cost).scaleb(-9)
+        return None if self._cost is None else usd(self._cost)
 
     @property
     def reused(self) -> bool:

@@ -27,7 +27,7 @@ from pydantic import ValidationError, validate_call
 
 from claude_batch.actor.output import problems_of
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.quantities import parse_duration
+from claude_batch.core.settings import read_timeout
 from claude_batch.core.user_functions import described, shortened
 
 # Tool source --------------------------------------------------------------------------------------
@@ -132,12 +132,7 @@ class Tool(Generic[_P, _R]):
                 f"tool {self.name}: it is an asynchronous generator; return a list instead"
             )
         self.repeatable = repeatable
-        try:
-            self.timeout: float = parse_duration(timeout)
-        except ValueError as error:
-            raise ActorConfigurationError(f"tool {self.name}: timeout: {error}") from None
-        if not self.timeout:
-            raise ActorConfigurationError(f"tool {self.name}: timeout: it must be more than 0s")
+        self.timeout: float = read_timeout(f"tool {self.name}: timeout", timeout)
         self._description = description
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -352,7 +352,7 @@ def _report_advance(
             return code
         try:
             check_unchanged(left)
-            deliver(provider, run, status.output, options)
+            deliver(run, status.output, options)
         except BadOutput as error:
             say(f"error: {error}")
             return max(code, Exit.USAGE)

@@ -9,7 +9,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +57,13 @@ from claude_batch.providers.export import (
     write_folder,
 )
 from claude_batch.providers.failure_report import may_be_retried
-from claude_batch.providers.progress_reports import LookRate, Show, counts_line, display
+from claude_batch.providers.progress_reports import (
+    LINES_APART,
+    LookRate,
+    Show,
+    counts_line,
+    display,
+)
 
 if TYPE_CHECKING:
     from claude_batch.ledger.deliveries import Forms, Outstanding
@@ -182,7 +188,7 @@ def wait_and_deliver(
 
         def write_whole() -> None:
             if is_due is None or is_due():
-                deliver(provider, run, output, options, forms, printed=printed)
+                deliver(run, output, options, forms, printed=printed)
 
         return _conclude(provider, run, options, outcome, write_whole)
     except KeyboardInterrupt:
@@ -318,7 +324,7 @@ def _wait(
     """Wait until a run has ended; return its status, or the exception that ended the wait."""
     waiting = _Waiting(run)
     waiting.start()
-    rate = LookRate(rests=_RESTS_PER_LOOK)
+    rate = LookRate(rests=_RESTS_PER_LOOK, shortest=LINES_APART)  # no plain line is left out
     while True:
         waiting.join(_LOOK)
         if waiting.outcome is not None:
@@ -344,7 +350,6 @@ def _wait(
 
 
 def deliver(
-    provider: ClaudeBatchProvider,
     run: Run,
     output: str | None,
     options: ProviderOptions,
@@ -371,18 +376,16 @@ def deliver(
         )
         return
     whole = True
-
-    def outputs(start: int) -> Iterator[Answer | Success]:
-        return provider.outputs(run.id, start=start)
-
     try:
         if not is_just_named:
             _check_own_places(run, output, folder)
         if output is not None or folder is None:
-            final = _final(run, outputs)
+            final = _final(run, run.outputs)
             whole = write_output(final, output, format_of(output, form), printed=printed)
         if whole and folder is not None:
-            _write_folder(provider, run, folder)
+            status = run.status()
+            summary = run_summary(status, run.cost(status=status))
+            _write_folder(_final(run, run.answers), folder, summary)
     except BadOutput as error:
         if options.sandbox:
             raise BadOutput(f"{error}; {options.how_to_go_on(run.id, 'another -o')}") from None
@@ -412,14 +415,11 @@ def _check_own_places(run: Run, *places: str | None) -> None:
             raise BadOutput(f"{place}: now belongs to {taker}, a later run that writes to it")
 
 
-def _write_folder(provider: ClaudeBatchProvider, run: Run, folder: str) -> None:
-    def answers(start: int) -> Iterator[Answer]:
-        return provider.answers(run.id, start=start)
-
+def _write_folder(
+    answers: Iterator[Answer], folder: str, summary: Mapping[str, Any] | None
+) -> None:
     try:
-        status = run.status()
-        summary = run_summary(status, run.cost(status=status))
-        write_folder(_final(run, answers), folder, summary)
+        write_folder(answers, folder, summary)
     except OSError as error:
         raise BadOutput(_unwritable_folder(folder, error)) from None
 
@@ -442,11 +442,7 @@ def _final(run: Run, read: Callable[[int], Iterator[_AnswerT]]) -> Iterator[_Ans
 
 
 def write_partial(
-    provider: ClaudeBatchProvider,
-    run: Run,
-    output: str | None,
-    form: Format | None,
-    folder: str | None = None,
+    run: Run, output: str | None, form: Format | None, folder: str | None = None
 ) -> None:
     """Write a run's results so far, without marking it as delivered. Raises `BadOutput`.
 
@@ -454,16 +450,13 @@ def write_partial(
     """
     whole = True
     if output is not None or folder is None:
-        final = (answer for answer in provider.outputs(run.id) if answer.state.is_final)
+        final = (answer for answer in run.outputs() if answer.state.is_final)
         whole = write_output(final, output, format_of(output, form))
         if output is not None:
             run.note_rewritten(output)
     if whole and folder is not None:
-        answers = (answer for answer in provider.answers(run.id) if answer.state.is_final)
-        try:
-            write_folder(answers, folder, None)
-        except OSError as error:
-            raise BadOutput(_unwritable_folder(folder, error)) from None
+        answers = (answer for answer in run.answers() if answer.state.is_final)
+        _write_folder(answers, folder, None)
     for written in (output, folder):
         if whole and written is not None:
             say(f"wrote {written}")

@@ -76,6 +76,17 @@ Dollars = Annotated[
 ]
 """Dollars, as `claude_batch.core.quantities` reads them."""
 
+
+def _no_flag(value: object) -> object:
+    # Pydantic reads `true` as 1: batches of one request each.
+    if isinstance(value, bool):
+        raise ValueError(f"{value} is not a number")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_no_flag)]
+"""A number, and not a truth value."""
+
 ACCOUNT_TYPES = ("authentication_error", "billing_error", "permission_error")
 """Error types that concern the account. Sending halts, and nothing has to be retried."""
 
@@ -130,7 +141,7 @@ class BatchProcessingMode(BaseModel):
     )
     """How long single calls wait for others, counted from the newest one, before all of them are
     packed. `max_requests` waiting requests are packed at once."""
-    max_requests: Annotated[int, Flag("Most requests in one batch")] = Field(
+    max_requests: Annotated[Count, Flag("Most requests in one batch")] = Field(
         default=100_000, ge=1, le=100_000
     )
     """The most requests in one batch; the API accepts at most 100,000."""
@@ -141,7 +152,7 @@ class BatchProcessingMode(BaseModel):
     each other. A longer `linger` counts instead. A `deadline` or a `max_wait` may shorten it: at
     most half of the time that they leave is spent on waiting for others."""
     parallel_batches: Annotated[
-        int | None, Flag("Most batches of the run in flight at once", ASKING, bounded=True)
+        Count | None, Flag("Most batches of the run in flight at once", ASKING, bounded=True)
     ] = Field(default=None, ge=1, le=MOST_COUNT)
     """The most batches with requests of a run that are in flight at once; its other requests wait.
     Default: no limit."""
@@ -164,7 +175,8 @@ class BatchProcessingMode(BaseModel):
     """What happens after `max_wait`: ``park`` leaves the batches to a later ``resume``; ``cancel``
     cancels them."""
     max_attempts: Annotated[
-        int, Flag("Attempts of a request before a temporary failure is final", ASKING, bounded=True)
+        Count,
+        Flag("Attempts of a request before a temporary failure is final", ASKING, bounded=True),
     ] = Field(default=3, ge=1, le=MOST_COUNT)
     """How many attempts a request has before a transient error is final."""
     retry_on: Annotated[
@@ -181,11 +193,11 @@ class BatchProcessingMode(BaseModel):
     """How requests are answered. ``batch``: in batches. ``live``: by the live API, at full price.
     ``auto``: live if no more than `auto_threshold` requests are waiting when they would be packed,
     else in batches. A run counts with all its requests: retries of a few do not go live."""
-    auto_threshold: Annotated[int, Flag("The most requests that `auto` sends live")] = Field(
+    auto_threshold: Annotated[Count, Flag("The most requests that `auto` sends live")] = Field(
         default=10, ge=0, le=MOST_COUNT
     )
     """The most requests that ``mode: auto`` sends to the live API."""
-    live_concurrency: Annotated[int, Flag("Live calls at the same time")] = Field(
+    live_concurrency: Annotated[Count, Flag("Live calls at the same time")] = Field(
         default=8, ge=1, le=MOST_COUNT
     )
     """The most concurrent live calls of a run to one model; the API's rate limits may allow fewer.
@@ -224,7 +236,7 @@ class BatchProcessingMode(BaseModel):
     actor_budget_usd: Dollars | None = None
     """What all runs of the actor may cost together, in dollars."""
     max_turns: Annotated[
-        int, Flag("Most answers in a conversation with tools or pauses", ASKING, bounded=True)
+        Count, Flag("Most answers in a conversation with tools or pauses", ASKING, bounded=True)
     ] = Field(default=10, ge=1, le=MOST_COUNT)
     """How many answers of the model a conversation with tools or pauses may have. Answers that
     `validation_attempts` asks for are not counted."""
@@ -234,7 +246,7 @@ class BatchProcessingMode(BaseModel):
     """How long a conversation whose next turn is ready waits for other conversations of its run, so
     that their turns travel in one batch."""
     validation_attempts: Annotated[
-        int, Flag("Most answers until one matches the requested format", ASKING, bounded=True)
+        Count, Flag("Most answers until one matches the requested format", ASKING, bounded=True)
     ] = Field(default=1, ge=1, le=MOST_COUNT)
     """How many answers are requested until one matches the response format."""
     preflight: Annotated[
@@ -308,18 +320,6 @@ class BatchProcessingMode(BaseModel):
         # YAML reads a bare `off` as false.
         return {False: "off", True: "auto"}.get(value, value) if isinstance(value, bool) else value
 
-    @field_validator(
-        *("max_requests", "parallel_batches", "max_attempts", "auto_threshold"),
-        *("live_concurrency", "max_turns", "validation_attempts"),
-        mode="before",
-    )
-    @classmethod
-    def _refuse_flag(cls, value: Any) -> Any:
-        # Pydantic reads `true` as 1: batches of one request each.
-        if isinstance(value, bool):
-            raise ValueError(f"{value} is not a number")
-        return value
-
     @field_validator("prime")
     @classmethod
     def _check_prime(cls, value: bool, info: ValidationInfo) -> bool:
@@ -336,13 +336,9 @@ class BatchProcessingMode(BaseModel):
         values = cast("dict[str, Any]", data)
         if "poll_interval" not in values or "max_poll_interval" in values:
             return values
-        try:
-            seconds = parse_duration(values["poll_interval"])
-        except ValueError:
-            return values  # the field's own validation reports the error
-        if seconds > cls.model_fields["max_poll_interval"].default:
-            return {**values, "max_poll_interval": seconds}
-        return values
+        default = cls.model_fields["max_poll_interval"].default
+        longest = _longer(default, values["poll_interval"])
+        return values if longest == default else {**values, "max_poll_interval": longest}
 
     def deadline_after(self, submitted: float) -> float | None:
         """Return the deadline as seconds since the epoch; None if there is none."""
@@ -436,7 +432,7 @@ def resolve_mode(
     asked, bound = sources.get("poll_interval"), sources.get("max_poll_interval")
     if asked is not None and bound == "batch_processing" and asked != bound:
         # A higher-ranking poll_interval raises a lower-ranking maximum; it is not a contradiction.
-        values["max_poll_interval"] = _longer(values["max_poll_interval"], values)
+        values["max_poll_interval"] = _longer(values["max_poll_interval"], values["poll_interval"])
     try:
         return BatchProcessingMode.model_validate(values)
     except ValidationError as error:
@@ -446,8 +442,8 @@ def resolve_mode(
         raise invalid_setting(name, where, first["msg"].removeprefix("Value error, ")) from None
 
 
-def _longer(maximum: float, values: Mapping[str, Any]) -> float:
+def _longer(maximum: float, interval: object) -> float:
     try:
-        return max(maximum, parse_duration(values["poll_interval"]))
+        return max(maximum, parse_duration(interval))
     except ValueError:
-        return maximum
+        return maximum  # the field's own validation reports the error

@@ -40,40 +40,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal, TypeVar, cast
 
-__all__ = [
-    "AccountHaltedError",
-    "ActorConfigurationError",
-    "ActorError",
-    "AnswerError",
-    "AnswerRefusedError",
-    "BatchRequestError",
-    "BatchTimeoutError",
-    "BudgetExceededError",
-    "BudgetScope",
-    "CanceledBy",
-    "ContextWindowExceededError",
-    "ConversationStoppedError",
-    "EngineStoppedError",
-    "HaltReason",
-    "InvalidRequestError",
-    "KeyConflictError",
-    "LedgerError",
-    "LedgerFault",
-    "LiveRequestError",
-    "MalformedAnswerError",
-    "MiddlewareError",
-    "MissingResultError",
-    "OutputValidationError",
-    "PreflightError",
-    "ProviderNotFoundError",
-    "RunNotFoundError",
-    "SubmissionUnknownError",
-    "ToolInterruptedError",
-    "TurnLimitError",
-    "TurnsForgottenError",
-    "request_name",
-]
-
 HaltReason = Literal[
     "credentials",
     "billing",

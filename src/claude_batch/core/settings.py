@@ -166,6 +166,17 @@ def read_count(value: Any, least: int | None) -> int:
     return count
 
 
+def read_timeout(name: str, value: object) -> float:
+    """Convert a timeout to seconds. Raises `ActorConfigurationError` if it is invalid or 0."""
+    try:
+        seconds = parse_duration(value)
+    except ValueError as error:
+        raise ActorConfigurationError(f"{name}: {error}") from None
+    if not seconds:
+        raise ActorConfigurationError(f"{name}: it must be more than 0s")
+    return seconds
+
+
 def _parts(annotation: Any) -> Iterator[Any]:
     """Yield the types, the words and the metadata of an annotation."""
     if not (arguments := get_args(annotation)):

@@ -20,6 +20,7 @@ import msgspec
 
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.outcome import Disposition, with_retry_on
+from claude_batch.core.terminal import encodable
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -32,7 +33,7 @@ def described(error: BaseException) -> str:
     """Return the type and message of a user's exception, as UTF-8 text: ``KeyError: 'total'``."""
     kind = type(error).__name__
     try:
-        words = str(error).encode("utf-8", "backslashreplace").decode()
+        words = encodable(str(error))
     except Exception as fault:  # of its own `__str__`
         words = f"its message cannot be read ({type(fault).__name__})"
     return f"{kind}: {words}" if words else kind
@@ -158,7 +159,6 @@ class UserFunction(Generic[_T]):
         name: str,
         function: Callable[..., Any],
         check: Callable[[Any], _T],
-        seconds: float,
         *arguments: str,
     ) -> None:
         """``check`` returns the decision, or raises ``ValueError``.
@@ -174,7 +174,6 @@ class UserFunction(Generic[_T]):
         self.name: str = name
         self.function: Callable[..., Any] = function
         self._check = check
-        self._seconds = seconds
         self._hung = False
 
     async def ask(self, *arguments: object) -> _T | None:
@@ -194,14 +193,14 @@ class UserFunction(Generic[_T]):
             _log.error("%s was not called: %s; the default is used", self.name, error)
             return None
         waiting = asyncio.wrap_future(future)
-        done, _ = await asyncio.wait([waiting], timeout=self._seconds)
+        done, _ = await asyncio.wait([waiting], timeout=SECONDS)
         if not done:
             self._hung = True
             waiting.cancel()
             _log.error(
                 "%s did not return within %g s; this process uses the default from now on",
                 self.name,
-                self._seconds,
+                SECONDS,
             )
             return None
         found, error = waiting.result()
@@ -250,10 +249,8 @@ class UserFunctions(msgspec.Struct):
         return cls(
             None
             if classify is None
-            else UserFunction("classify", classify, _classification, SECONDS, "fault"),
-            None
-            if pace is None
-            else UserFunction("pace", pace, _pause, SECONDS, "refusals", "retry_after"),
+            else UserFunction("classify", classify, _classification, "fault"),
+            None if pace is None else UserFunction("pace", pace, _pause, "refusals", "retry_after"),
         )
 
     def join(self, other: UserFunctions) -> None:

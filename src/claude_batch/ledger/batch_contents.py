@@ -149,35 +149,29 @@ _QUEUED_OF_LANE = (
 _QUEUED_BY_PREFIX = _QUEUED_OF_LANE.order_by(None).order_by(
     func.coalesce(requests.c.prefix, literal_column("-1")), requests.c.seq
 )
+_QUEUED_PRIMERS = _QUEUED_OF_LANE.join(primers, primers.c.request_seq == requests.c.seq).where(
+    requests.c.attempts == literal_column("0")
+)
+
+Selection = Literal["first", "by_prefix", "primers"]
+"""Which queued requests of a lane are taken: all in order of arrival; all, those that share a
+prefix next to each other; or those that are sent ahead of others for the first time.
+"""
 
 
 def queued_of_lane(
-    tx: Connection, lane_id: int, alone: str = "", *, by_prefix: bool = False
+    tx: Connection, lane_id: int, alone: str = "", which: Selection = "first"
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield the queued requests of a lane in order of arrival: row number, size and run id.
+    """Yield queued requests of a lane in the order of the selection: row number, size and run id.
 
-    ``alone`` is the run with a deadline; "" selects requests without one. ``by_prefix``: requests
-    that share a prefix are next to each other.
+    ``alone`` is the run with a deadline; "" selects requests without one.
     """
-    query = _QUEUED_BY_PREFIX if by_prefix else _QUEUED_OF_LANE
-    yield from plain_rows(tx, query, {"lane": lane_id, "alone": alone})
-
-
-def queued_primers(tx: Connection, lane_id: int, alone: str = "") -> list[tuple[int, int, str]]:
-    """Return the queued primers of a lane: requests sent ahead of others for the first time."""
-    rows = tx.execute(
-        select(requests.c.seq, requests.c.size, requests.c.run_id)
-        .join(runs, runs.c.id == requests.c.run_id)
-        .join(primers, primers.c.request_seq == requests.c.seq)
-        .where(
-            *PACKABLE_NOW,
-            requests.c.lane_id == lane_id,
-            alone == ALONE,
-            requests.c.attempts == 0,
-        )
-        .order_by(requests.c.seq)
-    )
-    return [(row.seq, row.size, row.run_id) for row in rows]
+    queries = {
+        "first": _QUEUED_OF_LANE,
+        "by_prefix": _QUEUED_BY_PREFIX,
+        "primers": _QUEUED_PRIMERS,
+    }
+    yield from plain_rows(tx, queries[which], {"lane": lane_id, "alone": alone})
 
 
 _OF_LANE = and_(_QUEUED, requests.c.live.is_(None), requests.c.lane_id == bindparam("lane"))
@@ -257,14 +251,13 @@ def pack(
     max_poll_interval: float,
     now: float,
     alone: str = "",
-    which: Literal["first", "by_prefix", "primers"] = "first",
+    which: Selection = "first",
     only: Sequence[int] | None = None,
 ) -> int:
-    """Bind a lane's queued requests up to ``last_seq`` to a new batch; return its id.
+    """Bind queued requests of a lane to a new batch; return its id.
 
-    ``which`` changes the selection. ``by_prefix``: the first ``count`` requests in that order of
-    `queued_of_lane`. ``primers``: only those of `queued_primers`. ``only``: these row numbers, and
-    no others.
+    They are those of the selection up to ``last_seq``, or the first ``count`` of ``by_prefix``.
+    ``only``: these row numbers, and no others.
     """
     batch_id = _insert_batch(
         tx, lane_id, count, params_bytes, poll_interval, max_poll_interval, now, int(now // DAY)
@@ -303,17 +296,18 @@ def _insert_batch(
     now: float,
     day: int | None,
 ) -> int:
-    columns: dict[str, Any] = {
-        "lane_id": lane_id,
-        "state": BatchState.PACKED,
-        "request_count": count,
-        "params_bytes": params_bytes,
-        "poll_interval": poll_interval,
-        "max_poll_interval": max_poll_interval,
-        "created": now,
-        "day": day,
-    }
-    return insert_one(tx, batches, **columns)
+    return insert_one(
+        tx,
+        batches,
+        lane_id=lane_id,
+        state=BatchState.PACKED,
+        request_count=count,
+        params_bytes=params_bytes,
+        poll_interval=poll_interval,
+        max_poll_interval=max_poll_interval,
+        created=now,
+        day=day,
+    )
 
 
 def note_runs(tx: Connection, batch_id: int) -> None:

@@ -18,7 +18,6 @@ from sqlalchemy import (
     case,
     delete,
     func,
-    insert,
     or_,
     select,
     update,
@@ -329,14 +328,12 @@ def _where_it_stands(tx: Connection, seq: int) -> Record | None:
             results.c.disposition,
             results.c.cost,
             params.c.body,
-            conversations.c.request_seq.is_not(None).label("has_turns"),
             or_(requests.c.cancelled, runs.c.cancelled.is_not(None)).label("cancelled"),
         )
         .select_from(requests)
         .join(runs, runs.c.id == requests.c.run_id)
         .join(results, OF_ANSWER)
         .join(params, params.c.request_seq == requests.c.seq)
-        .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
         .where(requests.c.seq == seq, requests.c.state == RequestState.CONTINUING)
     ).first()
 
@@ -346,29 +343,23 @@ def _count_turn(tx: Connection, at: Record, *, rejected: bool) -> None:
     step, fault = (0, 1) if rejected else (1, 0)
     # All that was sent until now was this turn, also what is answered later.
     consumed = max(at.answered_by, at.sendings)
-    if at.has_turns:
-        tx.execute(
-            update(conversations)
-            .where(conversations.c.request_seq == at.seq)
-            .values(
-                turns=conversations.c.turns + step,
-                rejected=conversations.c.rejected + fault,
-                consumed=consumed,
-                cost=conversations.c.cost + at.cost if at.cost is not None else None,
-                first_params=func.coalesce(conversations.c.first_params, at.body),
-            )
-        )
-        return
-    tx.execute(
-        insert(conversations).values(
-            request_seq=at.seq,
-            turns=step,
-            rejected=fault,
-            consumed=consumed,
-            cost=at.cost,
-            first_params=at.body,
-        )
+    first = upsert(conversations).values(
+        request_seq=at.seq,
+        turns=step,
+        rejected=fault,
+        consumed=consumed,
+        cost=at.cost,
+        first_params=at.body,
     )
+    now, new = conversations.c, first.excluded
+    added = {
+        "turns": now.turns + new.turns,
+        "rejected": now.rejected + new.rejected,
+        "consumed": new.consumed,
+        "cost": now.cost + new.cost,
+        "first_params": func.coalesce(now.first_params, new.first_params),
+    }
+    tx.execute(first.on_conflict_do_update(index_elements=["request_seq"], set_=added))
 
 
 def stop(tx: Connection, seq: int, sending: int, why: Stop, note: str) -> None:
@@ -379,15 +370,10 @@ def stop(tx: Connection, seq: int, sending: int, why: Stop, note: str) -> None:
 
 
 def _note_stop(tx: Connection, seq: int, values: Mapping[str, str]) -> None:
-    known = tx.execute(
-        update(conversations).where(conversations.c.request_seq == seq).values(**values)
+    new = upsert(conversations).values(
+        request_seq=seq, turns=0, rejected=0, consumed=0, cost=0, **values
     )
-    if not known.rowcount:
-        tx.execute(
-            insert(conversations).values(
-                request_seq=seq, turns=0, rejected=0, consumed=0, cost=0, **values
-            )
-        )
+    tx.execute(new.on_conflict_do_update(index_elements=["request_seq"], set_=values))
 
 
 def judges_of(tx: Connection, run_ids: Collection[str]) -> list[Record]:

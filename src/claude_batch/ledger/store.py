@@ -133,10 +133,7 @@ class Ledger:
             existing = self.backend.tables(connection)
         if "meta" not in existing:
             if existing:
-                raise LedgerError(
-                    f"{self.location} is a database, but not a ledger of claude-batch; it was "
-                    "not changed. Name another file with --ledger"
-                )
+                raise self._foreign()
             self.backend.check_empty()
             with self.backend.writing() as tx:
                 self.backend.create(tx)
@@ -170,10 +167,7 @@ class Ledger:
             facts = {row.name: row.value for row in tx.execute(select(meta))}
         version = facts.get("schema_version", "")
         if not version.isdigit() or not facts.keys() >= {"incarnation", "salt"}:
-            raise LedgerError(
-                f"{self.location} is a database, but not a ledger of claude-batch; it was not "
-                "changed. Name another file with --ledger"
-            )
+            raise self._foreign()
         self._check_place(facts)
         self.incarnation: str = facts["incarnation"]
         former = facts.get("former_incarnations", "").split()
@@ -181,6 +175,12 @@ class Ledger:
         self._salt = facts["salt"]
         self._expected = [(self.incarnation,), (str(SCHEMA_VERSION),)]
         return int(version)
+
+    def _foreign(self) -> LedgerError:
+        return LedgerError(
+            f"{self.location} is a database, but not a ledger of claude-batch; it was not changed. "
+            "Name another file with --ledger"
+        )
 
     def _check_place(self, facts: Mapping[str, str]) -> None:
         """Raise `LedgerError` if the ledger is in another place, or has not arrived in this one."""
@@ -362,15 +362,18 @@ class Ledger:
 
         A restored database, or a standby that was promoted, may have forgotten the last commits.
         """
-        here, before = self._servers(tx)
-        if here != (before or ""):
+        here = self.backend.server(tx)
+        if not here:
+            return False
+        before = meta_value(tx, "server")
+        if here != before:
             put_meta(tx, "server", here)
         return _differs(here, before)
 
     def is_elsewhere(self, tx: Connection) -> bool:
         """Return whether another server holds the data than at the last `has_moved`."""
-        here, before = self._servers(tx)
-        return here != "" and _differs(here, before)
+        here = self.backend.server(tx)
+        return here != "" and _differs(here, meta_value(tx, "server"))
 
     def check_server(self, tx: Connection) -> None:
         """Raise `ServerChanged` if another server has the data than at the last `has_moved`.
@@ -380,12 +383,6 @@ class Ledger:
         """
         if self.is_elsewhere(tx):
             raise ServerChanged
-
-    def _servers(self, tx: Connection) -> tuple[str, str | None]:
-        here = self.backend.server(tx)
-        if not here:
-            return here, None
-        return here, meta_value(tx, "server")
 
     def weakness(self) -> Weakness | None:
         """Return why the server may forget what was committed; None if no reason is known.

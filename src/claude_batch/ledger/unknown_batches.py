@@ -422,17 +422,12 @@ def note_look(
     note: str | None = None,
 ) -> None:
     """Record a walk of the API's list for an unknown batch. What is None stays unchanged."""
-    values: dict[str, float | str] = {"next_check": next_check}
-    if note is not None:
-        values["note"] = note
-    if settling_from is not None:
-        values["settling_from"] = settling_from
-    if settled is not None:
-        values["settled"] = settled
+    seen = {"settling_from": settling_from, "settled": settled, "note": note}
+    changed = {name: value for name, value in seen.items() if value is not None}
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id, batches.c.state == BatchState.UNKNOWN)
-        .values(**values)
+        .values(next_check=next_check, **changed)
     )
 
 

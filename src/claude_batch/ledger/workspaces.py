@@ -59,7 +59,7 @@ def ensure_workspace(
     )
     if known is not None:
         return known
-    workspace_id = _add_workspace(tx, base_url=base_url)
+    workspace_id = insert_one(tx, workspaces, base_url=base_url)
     tx.execute(
         insert(credentials).values(
             base_url=base_url, fingerprint=fingerprint, workspace_id=workspace_id
@@ -100,7 +100,7 @@ def _unite_spellings(tx: Connection, base_url: str, is_driven: IsDriven) -> None
             # A deposed driver of an earlier version would wait for an emptied row.
             if is_driven(row.id):
                 continue
-            _join_spelling(tx, row, twin)
+            join_workspaces(tx, source=row.id, target=twin, name=row.name)
         tx.execute(update(workspaces).where(workspaces.c.id == row.id).values(base_url=base_url))
     _unite_credentials(tx, base_url, is_driven)
 
@@ -127,12 +127,7 @@ def _unite_credentials(tx: Connection, base_url: str, is_driven: IsDriven) -> No
         source, target = rows if rows[0].name is None else rows[::-1]
         is_one = here != there and source.name is None
         if is_one and rows[0].base_url == base_url and not is_driven(source.id):
-            _join_spelling(tx, source, target.id)
-
-
-def _join_spelling(tx: Connection, source: Record, target: int) -> None:
-    """Move a row into another one of the same workspace."""
-    join_workspaces(tx, source=source.id, target=target, name=source.name)
+            join_workspaces(tx, source=source.id, target=target.id, name=None)
 
 
 def present_workspace(tx: Connection, workspace_id: int) -> int:
@@ -163,10 +158,6 @@ def _merged(workspace_id: int) -> str:
     return f"{_MERGED}{workspace_id}"
 
 
-def _add_workspace(tx: Connection, **values: str) -> int:
-    return insert_one(tx, workspaces, epoch=0, **values)
-
-
 def name_workspace(
     tx: Connection,
     workspace_id: int,
@@ -185,16 +176,16 @@ def name_workspace(
     if row.name == name:
         return workspace_id
     other = _named(tx, row.base_url, name)
-    if other is None and row.name is None:
-        tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(name=name))
-        return workspace_id
-    if other is not None and row.name is None and is_driven(workspace_id):
-        return workspace_id
-    if other is None:
+    if row.name is not None:
         # The same credential now belongs to another workspace. Its earlier batches stay in the old
         # one.
-        other = _add_workspace(tx, base_url=row.base_url, name=name)
-    elif row.name is None:
+        other = other or insert_one(tx, workspaces, base_url=row.base_url, name=name)
+    elif other is None:
+        tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(name=name))
+        return workspace_id
+    elif is_driven(workspace_id):
+        return workspace_id
+    else:
         # What its last driver left: the other row may have a driver, which looks for this only as
         # it begins.
         live_calls.interrupted(tx, workspace_id)

@@ -316,8 +316,7 @@ class CallQueue:
 
     def end_held(self, run_id: str, held: Held) -> None:
         """Fail the callers of a run that a budget holds for good."""
-        # Answers that arrived since the budget was checked are delivered first. The others are
-        # unsent.
+        # First the answers that arrived since the budget was checked. The others are unsent.
         self._waiting.deliver()
         waiters = [waiter for waiter in self._waiting.all() if waiter.run_id == run_id]
         self._waiting.fail(
@@ -422,8 +421,7 @@ class CallQueue:
                     # The withdrawn calls may have freed room in a budget for held requests.
                     self._engine.wake_drivers()
             except LedgerError as error:
-                # Not fatal: an answer that is not marked as taken costs nothing when it is
-                # requested again.
+                # An answer that is not marked as taken costs nothing when it is requested again.
                 _log.warning("delivered answers could not be recorded: %s", error)
 
 

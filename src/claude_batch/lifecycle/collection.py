@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -188,13 +188,6 @@ class _Fetched(msgspec.Struct):
         return self.error.fault if isinstance(self.error, ApiError) else None
 
 
-class _Lacking(NamedTuple):
-    """What the results of a batch lack, as far as known, and in words."""
-
-    gap: Gap | None
-    words: str
-
-
 def _is_small(row: Any) -> bool:
     """Return whether a batch is collected together with others."""
     return row.request_count <= SMALL_REQUESTS
@@ -232,7 +225,7 @@ class Collection(DriverPart):
         """Fetch the results of an ended batch, given by its row; judge its requests if complete.
 
         An aborted fetch keeps what it stored, and is repeated later. ``is_stored``: the results
-        were fetched already. Raises `Deposed`.
+        were fetched already.
         """
         if row.adopted == "assumed" and not await self._is_ours(leader, row):
             return
@@ -254,8 +247,8 @@ class Collection(DriverPart):
         """Do what `collect` does for several batches; the small ones are collected together.
 
         ``collected`` is called whenever results may have been given to their requests. No further
-        batch is begun once the driver is to end. Returns whether another process still fetches
-        one of them. Raises `Deposed`.
+        batch is begun once the driver is to end. Returns whether another process still fetches one
+        of them.
         """
         with self._ledger.read() as tx:
             rows = batch_contents.some_batches(tx, batch_ids)
@@ -402,8 +395,7 @@ class Collection(DriverPart):
         await self._count_again(leader, fetched)
         with self._ledger.read() as tx:
             stored = stored_results.stored_counts_of(tx, ids)
-            # Requests that were sent again and answered have left the batch; nobody waits for these
-            # results.
+            # Nobody waits for results of requests that were sent again, answered, and have left.
             owed = {
                 each.row.id: collected_batches.without_result(tx, each.row.id)
                 for each in fetched
@@ -425,7 +417,7 @@ class Collection(DriverPart):
             if isinstance(judged, Complete):
                 complete.append((each.row, judged))
             else:
-                self._fetch_again(leader, each, judged)
+                self._fetch_again(leader, each, *judged)
         if not complete:
             return
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
@@ -464,27 +456,24 @@ class Collection(DriverPart):
 
     def _complete(
         self, fetched: _Fetched, stored: Stored, owed: int, *, is_doubted: bool
-    ) -> Complete | _Lacking:
-        """Return how to finish a batch, or what its results still lack.
+    ) -> Complete | tuple[Gap | None, str]:
+        """Return how to finish a batch, or what its results still lack, also in words.
 
         ``owed``: number of requests that wait for a result of it. ``is_doubted``: it may be a
         stranger's batch, whose counts say nothing about these requests.
         """
-        row = fetched.row
-        gaps = row.request_count - stored.total
-        counted = 0 if fetched.counts is None else fetched.counts.succeeded
-        short = stored.lacks(counted, row.request_count)
-        contradicted = stored.hides_success(counted, row.request_count)
-        may_be_billed = is_doubted or missing_may_be_billed(
-            stored, fetched.counts, row.request_count
-        )
+        row, counts, members = fetched.row, fetched.counts, fetched.row.request_count
+        counted = 0 if counts is None else counts.succeeded
+        gaps, short = members - stored.total, stored.lacks(counted, members)
+        missing = max(gaps, short)
+        contradicted = stored.hides_success(counted, members)
+        may_be_billed = is_doubted or missing_may_be_billed(stored, counts, members)
         complete = Complete(row.id, stored, may_be_billed, contradicted)
-        if max(gaps, short) <= 0 or self._is_gone(fetched):
+        if missing <= 0 or self._is_gone(fetched):
             return complete
         gap: Gap | None = None
         if fetched.is_whole:
-            missing, longest = max(gaps, short), row.max_poll_interval
-            gap = gap_of(row, missing, self._client, self._settings, longest)
+            gap = gap_of(row, missing, self._client, self._settings, row.max_poll_interval)
             # What may have been billed is waited for until the end of `missing_after`.
             waits = may_be_billed and (owed > 0 or contradicted)
             if row.fetches + 1 >= COMPLETE_FETCHES and (not waits or gap.seen >= gap.until):
@@ -492,10 +481,10 @@ class Collection(DriverPart):
         if fetched.error is not None:
             words = str(fetched.error)
         elif gaps > 0:
-            words = f"{gaps} of {row.request_count} results were not in the stream"
+            words = f"{gaps} of {members} results were not in the stream"
         else:
             words = f"{short} of {counted} successes were not in the stream"
-        return _Lacking(gap, words)
+        return gap, words
 
     def _is_gone(self, fetched: _Fetched) -> bool:
         """Return whether the API has the batch, or its results, no longer."""
@@ -504,7 +493,7 @@ class Collection(DriverPart):
             return fetched.is_gone
         return is_past_keeping(self._client, fetched.row, self._ledger.now())
 
-    def _fetch_again(self, leader: Leader, fetched: _Fetched, lacking: _Lacking) -> None:
+    def _fetch_again(self, leader: Leader, fetched: _Fetched, gap: Gap | None, words: str) -> None:
         """Plan another fetch of a batch; finish the requests whose success is stored."""
         row, now = fetched.row, self._ledger.now()
         if fetched.is_whole:
@@ -512,18 +501,18 @@ class Collection(DriverPart):
         else:
             self._failures[row.id] += 1
         asked = None if fetched.fault is None else fetched.fault.retry_after
-        wait = fetch_wait(row, lacking.gap, self._failures[row.id], asked)
+        wait = fetch_wait(row, gap, self._failures[row.id], asked)
         with self._ledger.write(leader) as tx:
             collected_batches.note_fetch(
                 tx,
                 row.id,
-                gap=lacking.gap,
+                gap=gap,
                 next_check=now + wait,
-                note=lacking.words,
+                note=words,
                 not_found_since=fetched.not_found_since,
             )
             given = collected_batches.give_successes(tx, row.id)
-        _log.info("batch %s: %s; fetched again", row.remote_id, lacking.words)
+        _log.info("batch %s: %s; fetched again", row.remote_id, words)
         if given:
             self._reporter.given(row)
 
@@ -573,8 +562,7 @@ class Collection(DriverPart):
             self._ledger, self._client, row.remote_id, row.request_count, assumed=row.id
         )
         with self._ledger.write(leader) as tx:
-            # A stored line proves it as well. Its request may be answered, and then no further line
-            # of it is proof.
+            # A stored line proves it as well; once its request is answered, no further line does.
             if proof.owner == row.id or stored_results.stored_counts(tx, row.id).total > 0:
                 unknown_batches.confirm(tx, row.id)
                 return True

@@ -92,8 +92,7 @@ class Contact(DriverPart):
             if is_known(mark, self._ledger.incarnations, posts_of(tx)):
                 workspaces.adopt_refused(tx, here)
             self.lift_halt_of_other_key(tx, here)
-        # Only after the write: readers of these attributes apply the workspace's halt to this
-        # driver.
+        # After the write: readers of these attributes apply the workspace's halt to this driver.
         self.workspace_id, self.made, self.was_made = here, True, True
         self.misplaced = self.refused = False
         self.refusals = 0
@@ -138,8 +137,7 @@ class Contact(DriverPart):
         self.refusals += 1
         pause = pause_after(self.refusals)
         if self._ledger.has_leader(self.workspace_id):
-            # Another process drives with a key that works, so the workspace is not halted for this
-            # key.
+            # Another process drives with a key that works, so the workspace is not halted.
             return pause
         with self._ledger.write() as tx:
             self._refusals.halt(tx, self.workspace_id, error.fault)

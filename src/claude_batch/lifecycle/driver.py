@@ -291,11 +291,7 @@ class Driver(DriverPart):
                     pause = pause_after(refusals)
 
     def _run_own_functions(self) -> None:
-        """Run the tools and judges of this process, whose results the driver waits for.
-
-        In a task, because a function may take long, and this process must stay able to take the
-        leader lock.
-        """
+        """Run the tools and judges of this process, beside the attempts to take the leader lock."""
         if self._functions_task is not None:
             if not self._functions_task.done():
                 return
@@ -303,10 +299,7 @@ class Driver(DriverPart):
         self._functions_task = asyncio.create_task(self._conversations.run_own_functions())
 
     def _fetch_offered(self) -> None:
-        """Fetch a batch that the driver of the workspace has offered.
-
-        In a task, because this process must stay able to take the leader lock.
-        """
+        """Fetch a batch that the driver has offered, beside the attempts to take its lock."""
         if self._fetch_task is not None and not self._fetch_task.done():
             return
         claim = self._ledger.fetches.claim(self.workspace_id)
@@ -446,8 +439,7 @@ class Driver(DriverPart):
             self._fault = self._fault or error
             self._leave()
         except Deposed:
-            # The others are cancelled now. An answer to a POST has the API's id, which the next
-            # driver needs.
+            # The others are cancelled now. The next driver needs the API's id from a POST's answer.
             sending = self._send_task
             is_other = sending is not asyncio.current_task()
             if sending is not None and is_other and self._submission.under_way:
@@ -461,8 +453,7 @@ class Driver(DriverPart):
             begun = time.monotonic()
             rest = await self._send_pass(leader)
             if rest:
-                # While a run of a million requests is being stored, every pass is expensive, so
-                # pass rarely.
+                # While a million requests are being stored, every pass is expensive.
                 await asyncio.sleep(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
             await self._sleep(self._wake_send, rest)
 
@@ -667,8 +658,7 @@ class Driver(DriverPart):
         """Checkpoint a long log into the ledger's file; return the seconds until the next check."""
         since = time.monotonic() - self._checkpointed
         if since < CHECKPOINTS_APART:
-            # The log file keeps its size after a checkpoint, so its size alone would cause one a
-            # pass.
+            # The log file keeps its size after a checkpoint, so each pass would cause another one.
             return CHECKPOINTS_APART - since
         if self._ledger.checkpoint():
             self._checkpointed = time.monotonic()

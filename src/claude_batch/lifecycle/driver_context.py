@@ -58,7 +58,10 @@ class DriverContext(msgspec.Struct, frozen=True):
 
 
 class DriverPart:
-    """A part of a driver, with the context as its attributes."""
+    """A part of a driver, with the context as its attributes.
+
+    Its methods that take a `Leader` raise `Deposed` if the leader lock was lost.
+    """
 
     def __init__(self, context: DriverContext) -> None:
         """Set up the part."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -221,8 +221,7 @@ def pack_due(
             continue
         reach(CrashPoint.BEFORE_PACK)
         with ledger.write(leader) as tx:
-            # An unknown sending is identified by its count, so no other batch should have the same
-            # count.
+            # An unknown sending is identified by its count, so no other batch should have the same.
             unknown = unknown_batches.unknown_batches(tx, leader.workspace_id)
             avoid = {row.request_count for row in unknown}
             policies = batch_contents.policies(tx, lane_id, alone)
@@ -295,13 +294,13 @@ def _cut_of(
     totals: tuple[int, int, int] | None,
     policies: Mapping[str, Record],
     avoid: Collection[int],
-) -> tuple[Cut | None, Literal["first", "by_prefix", "primers"]]:
+) -> tuple[Cut | None, batch_contents.Selection]:
     """Return the requests of a lane that make the next batch, and how they were selected.
 
     ``totals`` are those of the lane, or `None` if some of its runs have to wait.
     """
     prefixed = any(policy.prefixed for policy in policies.values())
-    if prefixed and (ahead := batch_contents.queued_primers(tx, lane_id, alone)):
+    if prefixed and (ahead := list(batch_contents.queued_of_lane(tx, lane_id, alone, "primers"))):
         # Only one request of each prefix is sent; more requests would delay all the others.
         return plan_cut(ahead, policies, avoid=avoid), "primers"
     # A whole lane usually fits into one batch, so its requests need not be read one by one.
@@ -310,7 +309,7 @@ def _cut_of(
         return cut, "first"
     if prefixed:
         # Requests with the same prefix share a batch.
-        queued = batch_contents.queued_of_lane(tx, lane_id, alone, by_prefix=True)
+        queued = batch_contents.queued_of_lane(tx, lane_id, alone, "by_prefix")
         return plan_cut(queued, policies, avoid=avoid), "by_prefix"
     queued = batch_contents.queued_of_lane(tx, lane_id, alone)
     return plan_cut(queued, policies, avoid=avoid), "first"
@@ -326,8 +325,8 @@ def _cut_that_fits(
     """Return `_cut_of` and the selected row numbers if not all requests fit into the budgets."""
     cut = None
     if any(policy.prefixed for policy in policies.values()):
-        ahead = {seq for seq, _, _ in batch_contents.queued_primers(tx, lane_id, budget.alone)}
-        if ahead:
+        primers = batch_contents.queued_of_lane(tx, lane_id, budget.alone, "primers")
+        if ahead := {seq for seq, _, _ in primers}:
             cut = plan_cut(budget.fitting(tx, lane_id, ahead), policies, avoid=avoid)
     if cut is None:
         cut = plan_cut(budget.fitting(tx, lane_id), policies, avoid=avoid)

@@ -343,10 +343,7 @@ class Polling(DriverPart):
     """The checks and cancellations of one workspace's batches."""
 
     async def check_due(self, leader: Leader, now: float) -> list[Record]:
-        """Check every batch that is due; return those that the API did not show.
-
-        Raises `Deposed` if the leader lock was lost.
-        """
+        """Check every batch that is due; return those that the API did not show."""
         with self._ledger.read() as tx:
             # Asked first, because many passes only collect, and the list costs a call.
             if not collected_batches.any_check_due(tx, leader.workspace_id, now):
@@ -402,8 +399,7 @@ class Polling(DriverPart):
         except ApiError as error:
             note = str(error)
             if error.fault.status == 404:
-                # A 404 occurs right after create and after the end; it is final only after a day of
-                # them.
+                # A 404 occurs right after create and after the end; only a day of them is final.
                 missing, lasted = self.absence_of(row, now)
                 found = lasted and await self._from_list(leader, row)
                 if isinstance(found, RemoteBatch):
@@ -495,8 +491,7 @@ class Polling(DriverPart):
             collected_batches.note_checks(tx, going)
             collected_batches.mark_ended(tx, ends)
             if ends:
-                # An ended batch frees room in the API's queue, so sendings that wait for room may
-                # retry.
+                # An ended batch frees room in the API's queue, for which a sending may wait.
                 workspaces.wait_until(tx, leader.workspace_id, None, None)
         for row, remote in answers:
             # What this program cancels is recorded before the API is asked to.
@@ -514,7 +509,7 @@ class Polling(DriverPart):
         return next_check(age_of(row.submitted, now), row.poll_interval, row.max_poll_interval)
 
     async def cancel_requested(self, leader: Leader) -> None:
-        """Cancel at the API what the user has cancelled. Raises `Deposed`.
+        """Cancel at the API what the user has cancelled.
 
         A batch whose cancellation the API refuses, or does not show, is cancelled again at its next
         check.

@@ -46,18 +46,14 @@ COMPLETE_FETCHES = 3
 
 They must also span ``missing_after``."""
 
+# The ends of an unknown batch's note, while the list is no evidence.
 _NOT_SHOWN = (
     "; the API's list shows none of the batches that it had before, so it may be another "
     "workspace's, or they were deleted"
 )
-"""The end of an unknown batch's note, while the list is no evidence."""
-
 _OLDER_SHOWN = (
     "; the API's list shows older batches although it had none, so it may be another workspace's"
 )
-"""The same for a sending before which the list was empty."""
-
-# The same for a list of another workspace, and for one that may hide a batch.
 _OTHERS_SHOWN = "; the API answered with the list of another workspace"
 _UNREADABLE = "; an entry of the API's list cannot be read, and may be this batch"
 _DOUBTS = (_NOT_SHOWN, _OLDER_SHOWN, _OTHERS_SHOWN, _UNREADABLE)
@@ -117,10 +113,7 @@ class Reconciliation(DriverPart):
     """The resolver of one workspace's unknown sendings."""
 
     async def reconcile(self, leader: Leader, now: float) -> bool:
-        """Check every unknown batch that is due; return whether one was decided.
-
-        Raises `Deposed` if the leader lock was lost.
-        """
+        """Check every unknown batch that is due; return whether one was decided."""
         with self._ledger.read() as tx:
             rows = unknown_batches.unknown_batches(tx, leader.workspace_id)
         if not any(is_due(row.next_check or 0.0, row.max_poll_interval, now) for row in rows):

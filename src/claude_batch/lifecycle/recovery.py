@@ -246,8 +246,7 @@ class _Recovery(DriverPart):
             is_doubted = self._is_copy or (is_first and is_counted)
             is_older = mark is not None and mark.incarnation not in self._ledger.incarnations
             if mark is not None:
-                # A backup from before a recovery lacks the incarnation that the recovery gave the
-                # ledger.
+                # A backup from before a recovery lacks the incarnation that the recovery gave.
                 self._ledger.add_incarnation(tx, mark.incarnation)
             if is_doubted or is_older:
                 # Other copies have this incarnation, too. One with as many POSTs as a mark of this
@@ -490,8 +489,7 @@ class _Recovery(DriverPart):
                         if row.cost != 0:
                             found.costs[parts[0]] = row.cost
                         continue
-                    # A single line may have strayed into our batch; so many without one of ours
-                    # have not.
+                    # A single line may have strayed into our batch, but not so many.
                     found.others += 1
                     if not found.sendings and found.others >= FOREIGN_LINES:
                         return found
@@ -675,8 +673,7 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
     with ledger.write() as tx:
         row = batch_contents.batch(tx, batch_id)
         if row.state == BatchState.ENDED:
-            # The driver judges this batch; its successes are certain, also those of earlier
-            # sendings.
+            # The driver judges this batch; its successes are certain, also of earlier sendings.
             collected_batches.give_successes(tx, batch_id)
             charges.settle_stored(tx, batch_id)
             collected_batches.fetch_soon(tx, batch_id, now)

@@ -275,10 +275,7 @@ class Submission(DriverPart):
             self._answer_deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 
     async def send(self, leader: Leader, batch_id: int) -> None:
-        """Send one batch once, and record the outcome.
-
-        Raises `Deposed` if the leader lock was lost.
-        """
+        """Send one batch once, and record the outcome."""
         try:
             await self._send(leader, batch_id)
         finally:
@@ -289,8 +286,7 @@ class Submission(DriverPart):
         try:
             listing = await walk(self._client, lookback=self._settings.lookback)
         except (ApiError, Unreachable) as error:
-            # Do not send: without the snapshot, an unknown sending could not be distinguished from
-            # others.
+            # Without the snapshot, an unknown sending could not be distinguished from others.
             self._failed_look(leader, error)
             return
         if self._settings.exclusive_workspace and self._is_unexplained(leader, listing):
@@ -309,9 +305,7 @@ class Submission(DriverPart):
             if not allowed:
                 if row.request_count:
                     # It is counted by the next attempt, unless that fails again.
-                    self._failures += 1
-                    reason = "what was sent before its budget is not counted yet"
-                    self._wait(tx, leader, SENDING(self._failures), reason)
+                    self._wait(tx, leader, "what was sent before its budget is not counted yet")
                 return
             halt = workspaces.workspace_row(tx, leader.workspace_id)
             if not row.request_count or _is_halted(halt, row, now):
@@ -514,15 +508,13 @@ class Submission(DriverPart):
 
     def _not_sent(self, leader: Leader, batch_id: int, reason: str) -> None:
         """Record an upload that this process aborted; it is no evidence on the API or the size."""
-        self._failures += 1
         with self._ledger.write(leader) as tx:
             submissions.mark_definite_no(tx, batch_id, note=reason)
-            self._wait(tx, leader, SENDING(self._failures), reason)
+            self._wait(tx, leader, reason)
 
     def _broken(self, leader: Leader, row: Any, answer: CreateAnswer) -> None:
         # Without a connection nothing was uploaded, so this is not a broken upload either.
         broke = not answer.never_connected and not self._stopping()
-        self._failures += 1
         with self._ledger.write(leader) as tx:
             broken = submissions.mark_definite_no(
                 tx, row.id, note=answer.reason, broken_upload=broke
@@ -530,7 +522,7 @@ class Submission(DriverPart):
             if broken >= BROKEN_UPLOADS_ARE_413:
                 self._refusals.too_large(tx, row, "the upload broke three times in a row")
             else:
-                self._wait(tx, leader, SENDING(self._failures), answer.reason)
+                self._wait(tx, leader, answer.reason)
 
     def _refused(self, leader: Leader, row: Any, fault: ApiFault) -> None:
         verdict = fault.verdict
@@ -538,7 +530,6 @@ class Submission(DriverPart):
         if verdict is SendVerdict.UNKNOWN and self._armed:
             self._unknown(leader, row, note)
             return
-        self._failures += 1
         with self._ledger.write(leader) as tx:
             submissions.mark_definite_no(tx, row.id, note=note)
             if verdict is SendVerdict.TOO_LARGE:
@@ -548,7 +539,7 @@ class Submission(DriverPart):
             elif verdict is SendVerdict.CUSTOMER:
                 self._refusals.customer(tx, row, fault)
             elif verdict in (SendVerdict.WAIT, SendVerdict.UNKNOWN):
-                self._wait(tx, leader, SENDING(self._failures, fault.retry_after or None), note)
+                self._wait(tx, leader, note, fault.retry_after)
             else:
                 self._refusals.halt(tx, leader.workspace_id, fault)
         self.key_refused = self.batch_refused = fault.account_reason == "credentials"
@@ -587,7 +578,6 @@ class Submission(DriverPart):
             self.stop_sending(tx, leader.workspace_id, note)
 
     def _failed_look(self, leader: Leader, error: ApiError | Unreachable) -> None:
-        self._failures += 1
         if isinstance(error, ApiError) and error.fault.account_reason is not None:
             with self._ledger.write(leader) as tx:
                 self._refusals.halt(tx, leader.workspace_id, error.fault)
@@ -595,8 +585,13 @@ class Submission(DriverPart):
             return
         asked = error.fault.retry_after if isinstance(error, ApiError) else None
         with self._ledger.write(leader) as tx:
-            self._wait(tx, leader, SENDING(self._failures, asked or None), str(error))
+            self._wait(tx, leader, str(error), asked)
 
-    def _wait(self, tx: Transaction, leader: Leader, seconds: float, reason: str) -> None:
-        workspaces.wait_until(tx, leader.workspace_id, self._ledger.now() + seconds, reason)
+    def _wait(
+        self, tx: Transaction, leader: Leader, reason: str, asked: float | None = None
+    ) -> None:
+        """Let the next sending wait: for ``asked`` seconds, and longer after each failure."""
+        self._failures += 1
+        until = self._ledger.now() + SENDING(self._failures, asked or None)
+        workspaces.wait_until(tx, leader.workspace_id, until, reason)
         self._refusals.put_off_probe(tx, leader.workspace_id)

@@ -81,10 +81,7 @@ class EventLoopThread:
 
     @property
     def alive(self) -> bool:
-        """Return False after a fork, because threads stay with the parent process.
-
-        Also False if the loop has failed or ended.
-        """
+        """Whether the loop runs; not after a fork, because threads stay with the parent process."""
         return self._process == os.getpid() and not self._ended and self._thread.is_alive()
 
     @property
@@ -316,7 +313,6 @@ async def in_own_thread(
 
 
 # Workers ------------------------------------------------------------------------------------------
-
 
 # `ThreadPoolExecutor` refuses work as soon as the main thread has ended, although other threads of
 # the program may still ask.

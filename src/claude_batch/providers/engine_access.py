@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -45,7 +45,6 @@ from claude_batch.ledger import (
     workspaces,
 )
 from claude_batch.ledger.deliveries import Outstanding
-from claude_batch.ledger.queries import Answer, Success
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.api_sessions import (
     ApiSession,
@@ -514,17 +513,6 @@ class Opened(Closing):
     def address(self) -> str:
         """Return the API base URL in use, without a slash at its end."""
         return self._session().client.base_url.rstrip("/")
-
-    def answers(self, run_id: str, *, start: int = 0) -> Iterator[Answer]:
-        """Yield a run's requests in order, undecoded as in the ledger.
-
-        ``start`` is the position of the first request.
-        """
-        return queries.answers_by_position(self._engine.ledger, run_id, start=start)
-
-    def outputs(self, run_id: str, *, start: int = 0) -> Iterator[Answer | Success]:
-        """Yield the same requests for an output file, which takes half the time."""
-        return queries.outputs_by_position(self._engine.ledger, run_id, start=start)
 
     def missing_tools(self, run_id: str) -> str | None:
         """Return why a run makes no progress in this process, or None if it can.

@@ -83,9 +83,16 @@ def check_progress(progress: object) -> None:
 class LookRate:
     """Decides when to look at a run again: after a change, at a rate that the looks allow."""
 
-    def __init__(self, *, rests: float = RESTS_PER_LOOK, longest: float = LONGEST_INTERVAL) -> None:
-        """Rest ``rests`` times as long as the last look took, and at most ``longest`` seconds."""
+    def __init__(
+        self,
+        *,
+        rests: float = RESTS_PER_LOOK,
+        shortest: float = INTERVAL,
+        longest: float = LONGEST_INTERVAL,
+    ) -> None:
+        """Rest ``rests`` times as long as the last look took, within these seconds."""
         self._rests = rests
+        self._shortest = shortest
         self._longest = longest
         self._seen = -1
         self._is_first = True
@@ -104,7 +111,7 @@ class LookRate:
         # The first look also estimates the run's cost, which the later ones do not.
         rest = 0.0 if self._is_first else self._rests * looked
         self._is_first = False
-        self._due = time.monotonic() + min(max(INTERVAL, rest), self._longest)
+        self._due = time.monotonic() + min(max(self._shortest, rest), self._longest)
 
 
 class Reports:

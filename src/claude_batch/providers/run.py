@@ -29,7 +29,7 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.cost_sums import Grouping
 from claude_batch.ledger.deliveries import Delivery, Displaced, Forms, Outstanding
-from claude_batch.ledger.queries import Answer
+from claude_batch.ledger.queries import Answer, Success
 from claude_batch.ledger.retries import Rerun, Retried
 from claude_batch.ledger.store import Transaction
 from claude_batch.lifecycle.engine import Engine
@@ -504,6 +504,14 @@ class Run(Closing):
         return rows_of(
             self._engine.ledger, self.id, lambda at: self._beside.outputs.get(at) or self.output
         )
+
+    def answers(self, start: int = 0) -> Iterator[Answer]:
+        """Yield the requests in order, undecoded as in the ledger, from this position on."""
+        return queries.answers_by_position(self._engine.ledger, self.id, start=start)
+
+    def outputs(self, start: int = 0) -> Iterator[Answer | Success]:
+        """Yield the same requests for an output file, which takes half the time."""
+        return queries.outputs_by_position(self._engine.ledger, self.id, start=start)
 
     def set_results_dir(self, folder: str | os.PathLike[str]) -> None:
         """Have `wait` and `results` write one file per result to a folder, in any process.

@@ -306,7 +306,7 @@ class RunStorage(ProviderPart):
         if run_id is None:
             return None
         with self._engine_access.open_for(run_id):
-            writer.report(self._engine_access.engine())
+            writer.report(self._engine_access.engine(), run_id)
             if options.on_displaced is not None:
                 for each in writer.displaced.values():
                     options.on_displaced(each)

@@ -199,7 +199,6 @@ class RunWriter:
         self._encode = encode
         self._actor = asked.actor
         self._refused = refused
-        self._is_new = False
         self._workspace_id = asked.workspace_id
         self._digests = [hashlib.blake2b(each, digest_size=20) for each in identities]
         self._elsewhere = {
@@ -222,14 +221,12 @@ class RunWriter:
         """The earlier content of the run that `finish` has found; None for a new run."""
         self.displaced: dict[tuple[str, str], Displaced] = {}
         """The runs, by id and place, from which `finish` has taken an output path or a folder."""
-        self._found = ""
         self._continued: tuple[Any, Rerun | None, int] | None = None
         """What a transaction found that has continued an earlier run, and may be committed."""
         self.stamp: int = 0
         """The ledger-wide stamp of `finish`: a later result was answered after it."""
         self._now = asked.created
-        self._judging = asked.process if drives and conversation else None
-        """This process, if it can judge the answers of requests with a format of their own."""
+        self._drives = drives
         self._prices: Prices | None = None
         self._files = tokens_of_files(ledger)
         self.run_id: str = new_run_id()
@@ -445,13 +442,11 @@ class RunWriter:
         reach(CrashPoint.BEFORE_STORED)
         known, self.rerun, self.stamp = self.ledger.apply(lambda tx: self._finish(tx, new))
         reach(CrashPoint.AFTER_STORED)
-        self._is_new = known is None
         run_id = self.run_id if known is None else str(known.id)
         self._count_for_budgets("actor", actors)
         self._count_for_budgets("run", [] if self._mode.budget is None else [run_id])
         warn_of_displaced(self.displaced.values(), run_id)
         if self.rerun is not None:
-            self._found = run_id
             report_rerun(run_id, self.rerun)
             if self.rerun.queued or self.rerun.unfinished:
                 kept = enqueue.kept_settings(known, self._mode, prefixed=self._prefixed)
@@ -491,8 +486,8 @@ class RunWriter:
             enqueue.ask_again(tx, known.id, self.asked, self.ledger.now())
             rerun = retries.rerun(tx, known.id, self._now)
         run_id = self.run_id if known is None else known.id
-        judge = self._judging if self.beside.outputs else self.asked.judge
-        if judge is not None:
+        judge = self.asked.process
+        if judge is not None and self._drives and self.is_judged:
             workspace_id, now = self._workspace_id, self.ledger.now()
             enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
         output, folder = self.asked.output, self.asked.forms.results_dir
@@ -506,27 +501,23 @@ class RunWriter:
         self._continued = None if known is None else found
         return found
 
-    def report(self, engine: Engine) -> None:
-        """Notify the engine, and for a new run the observers, that the run waits to be sent."""
-        if self._is_new:
-            queued = RequestsQueued(
-                ledger=engine.observers.ledger,
-                run_id=self.run_id,
+    def report(self, engine: Engine, run_id: str) -> None:
+        """Notify the engine and the observers that the run which `finish` returned waits."""
+        ledger, event = engine.observers.ledger, None
+        if self.rerun is None:
+            event = RequestsQueued(
+                ledger=ledger,
+                run_id=run_id,
                 actor=self._actor,
                 requests=self._count,
                 kind="run",
             )
-            engine.observers.report(queued)
-            engine.noticing.follow([self.run_id])
-        elif self.rerun is not None and self.rerun.queued:
-            retried = RequestsRetried(
-                ledger=engine.observers.ledger,
-                requests=sum(self.rerun.queued.values()),
-                reason="order",
-                run_id=self._found,
-            )
-            engine.observers.report(retried)
-            engine.noticing.follow([self._found])
+        elif self.rerun.queued:
+            count = sum(self.rerun.queued.values())
+            event = RequestsRetried(ledger=ledger, requests=count, reason="order", run_id=run_id)
+        if event is not None:
+            engine.observers.report(event)
+            engine.noticing.follow([run_id])
         engine.wake()
 
     def _earlier(self, tx: Transaction) -> Any | None:

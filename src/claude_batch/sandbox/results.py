@@ -22,7 +22,7 @@ from .fault_plan import (
     GarbageLine,
     UnknownFields,
 )
-from .state import FILE_MARK, Batch, Files, answer_and_usage
+from .state import FILE_MARK, SUCCEEDED, Batch, Files, answer_and_usage
 from .token_usage import Usage
 from .validation import Request, passed_params
 
@@ -88,13 +88,12 @@ def _passed(batch: Batch, position: int, files: Files) -> Request:
 def line(batch: Batch, position: int, seed: int, files: Files) -> bytes:
     """Return the result line of one request of an ended batch, newline included."""
     ending = batch.ending(position)
-    if ending is None or ending.outcome == "succeeded":
+    if ending.outcome == "succeeded":
         try:
             return _succeeded(batch, position, seed, files)
         except Exception as error:  # the other lines can be read all the same
             batch.fail(position, error)
             ending = batch.ending(position)
-            assert ending is not None
     result: dict[str, Any] = {"type": ending.outcome}
     if ending.error is not None:
         result["error"] = line_error(ending.error, f"{batch.id[9:]}{position:06d}")
@@ -106,7 +105,7 @@ def _succeeded(batch: Batch, position: int, seed: int, files: Files) -> bytes:
     ending = batch.ending(position)
     request = _passed(batch, position, files)
     if (
-        ending is None
+        ending is SUCCEEDED
         and not batch.cites
         and is_plain(request)
         and not (batch.names_json and asks_json(request))
@@ -127,7 +126,7 @@ def _succeeded(batch: Batch, position: int, seed: int, files: Files) -> bytes:
 def usage_of(batch: Batch, position: int, seed: int, files: Files) -> dict[str, Any] | None:
     """Return the usage billed for one request, or `None` if it did not succeed."""
     ending = batch.ending(position)
-    if ending is not None and ending.outcome != "succeeded":
+    if ending.outcome != "succeeded":
         return None
     try:
         request = _passed(batch, position, files)

@@ -207,7 +207,7 @@ class Sandbox:
         await asyncio.sleep(self.settings.live_latency)
         ending = self.endings.decide(raw, None, context, workspace, call.now)
         message_id = f"msg_live_{call.request_id[4:]}"
-        if ending is not None and ending.error is not None:
+        if ending.error is not None:
             self._bill(message_id, raw, ending, None)
             raise ending.error
         request = check_params(raw, context)
@@ -225,12 +225,11 @@ class Sandbox:
         return json_response(message)
 
     def _bill(
-        self, message_id: str, raw: bytes, ending: Ending | None, usage: dict[str, Any] | None
+        self, message_id: str, raw: bytes, ending: Ending, usage: dict[str, Any] | None
     ) -> None:
-        outcome = "succeeded" if ending is None else ending.outcome
-        error_type = ending.error.type if ending is not None and ending.error else None
+        error_type = ending.error.type if ending.error else None
         self.batches.live.append(
-            LiveRecord(message_id, raw, outcome, error_type, usage, self.clock.now())
+            LiveRecord(message_id, raw, ending.outcome, error_type, usage, self.clock.now())
         )
 
     async def count_tokens(self, call: Call) -> Response:

@@ -31,7 +31,7 @@ from .answers import Answer, answer, is_turn_directive, refusal, respond, turn
 from .api_errors import ApiError, as_api_error, error_named
 from .fault_plan import PLANNED_OUTCOMES, FaultPlan
 from .sandbox_settings import Responder, SandboxSettings
-from .token_usage import CACHE_MARK, CacheUse, PromptCache, Usage, params_sha256
+from .token_usage import CACHE_MARK, NO_CACHE, CacheUse, PromptCache, Usage, params_sha256
 from .validation import (
     FILES_VERSION,
     VERSIONS,
@@ -180,16 +180,18 @@ _DIRECTIVE = re.compile(rb"\[\[sandbox:([a-z_:0-9]+)\]\]")
 
 @dataclass(slots=True)
 class Ending:
-    """The outcome of a request, unless it is the success with its default answer."""
+    """How a request ends."""
 
     outcome: str
     """`succeeded`, `errored`, `canceled` or `expired`."""
     error: ApiError | None = None
     answer: Answer | None = None
     """The answer, if it is not the default answer of the params."""
-    cache: CacheUse | None = None
+    cache: CacheUse = NO_CACHE
 
 
+SUCCEEDED = Ending("succeeded")
+"""The success with the default answer, which is not stored."""
 CANCELED = Ending("canceled")
 EXPIRED = Ending("expired")
 
@@ -221,48 +223,44 @@ class Endings:
 
     def decide(
         self, raw: bytes, custom_id: str | None, context: CallContext, workspace: str, now: float
-    ) -> Ending | None:
-        """Return the ending of one request, or `None` for a plain success. Counts as processing."""
+    ) -> Ending:
+        """Return the ending of one request. Counts as processing."""
         try:
-            ending = self._requested(raw, custom_id)
-            if ending is not None and ending.outcome != "succeeded":
-                # A live message cannot expire or be canceled: it is answered.
-                if ending.outcome == "errored" or context.batch:
-                    return ending
-                ending = None
+            wanted = self._requested(raw, custom_id)
+            # A live message cannot expire or be canceled: it is answered.
+            if wanted.outcome == "errored" or (wanted.outcome != "succeeded" and context.batch):
+                return wanted
             request = check_params(raw, context)
             if FILE_MARK in raw:
                 self.files.put_into(request, workspace, context)
-            if ending is None and self.responder is not None:
+            made = wanted.answer
+            if made is None and self.responder is not None:
                 made = respond(self.responder, raw, request.params)
-                ending = None if made is None else Ending("succeeded", answer=made)
-            if ending is None and (self.uses_tools or DIRECTIVE_MARK in raw):
+            if made is None and (self.uses_tools or DIRECTIVE_MARK in raw):
                 made = turn(raw, request, self.seed, uses_tools=self.uses_tools)
-                ending = None if made is None else Ending("succeeded", answer=made)
-            cache = None
+            cache = NO_CACHE
             if CACHE_MARK in raw:
                 cache = self.cache.use(workspace, decoded(msgspec.json.decode, raw), now)
         except ApiError as error:
             return Ending("errored", error=error)
-        if cache is None:
-            return ending
-        ending = ending or Ending("succeeded")
-        ending.cache = cache
-        return ending
+        if made is None and cache is NO_CACHE:
+            return SUCCEEDED
+        return Ending("succeeded", answer=made, cache=cache)
 
-    def _requested(self, raw: bytes, custom_id: str | None) -> Ending | None:
-        directed = self._directed(raw) if DIRECTIVE_MARK in raw else None
+    def _requested(self, raw: bytes, custom_id: str | None) -> Ending:
+        """Return the ending that a directive or the plan asks for; by default a success."""
+        directed = self._directed(raw) if DIRECTIVE_MARK in raw else SUCCEEDED
         if not self.plan.about_requests:
             return directed
         rule = self.plan.ending(custom_id, raw.decode("utf-8", "replace"), params_sha256(raw))
-        if rule is None or directed is not None:
+        if rule is None or directed is not SUCCEEDED:
             return directed
         if rule.error is None:
             return _ending(rule.outcome, ApiError("api_error"))
         error = ApiError(rule.error.type, rule.error.message, details=rule.error.details)
         return Ending("errored", error=error)
 
-    def _directed(self, raw: bytes) -> Ending | None:
+    def _directed(self, raw: bytes) -> Ending:
         for match in _DIRECTIVE.finditer(raw):
             words = match[1].decode().split(":")
             once = len(words) > 1 and words[-1] == "once"
@@ -281,7 +279,7 @@ class Endings:
                     "invalid_request_error", f"unknown directive {match[0].decode()} in the prompt"
                 )
             return _ending(outcome, error)
-        return None
+        return SUCCEEDED
 
 
 def _ending(outcome: str, error: ApiError) -> Ending:
@@ -290,16 +288,10 @@ def _ending(outcome: str, error: ApiError) -> Ending:
     return Ending(outcome, error=error if outcome == "errored" else None)
 
 
-def answer_and_usage(request: Request, ending: Ending | None, seed: int) -> tuple[Answer, Usage]:
+def answer_and_usage(request: Request, ending: Ending, seed: int) -> tuple[Answer, Usage]:
     """Return the message of a request that succeeded, and its usage."""
-    given = ending.answer if ending is not None else None
-    if given is None:
-        given = answer(request, seed)
-    cache = ending.cache if ending is not None else None
-    tokens = request.input_tokens
-    if cache is not None:
-        return given, cache.of(tokens, given.output_tokens)
-    return given, Usage(tokens, given.output_tokens)
+    given = ending.answer or answer(request, seed)
+    return given, ending.cache.of(request.input_tokens, given.output_tokens)
 
 
 # Batches and their clock --------------------------------------------------------------------------
@@ -380,16 +372,16 @@ class Batch:
     processed: int = 0
     """Number of requests processed; the others were canceled or expired."""
     endings: dict[int, Ending] = field(default_factory=dict[int, Ending])
-    """Endings other than plain success, by position."""
+    """Endings other than `SUCCEEDED`, by position."""
     counts: Counter[str] = field(default_factory=Counter[str])
     hashes: list[str] | None = None
     """SHA-256 of each request's params, once the billing has been read."""
 
-    def ending(self, position: int) -> Ending | None:
-        """Return the ending of the request at `position` of an ended batch; `None` for success."""
+    def ending(self, position: int) -> Ending:
+        """Return the ending of the request at `position` of an ended batch."""
         if position >= self.processed:
             return EXPIRED if self.cancel_at is None else CANCELED
-        return self.endings.get(position)
+        return self.endings.get(position, SUCCEEDED)
 
     def fail(self, position: int, error: Exception) -> None:
         """End a request as errored that had succeeded, because no answer can be made for it."""
@@ -619,7 +611,7 @@ class Batches:
                     ending = self.endings.decide(
                         bytes(entry.params), entry.custom_id, context, batch.workspace, batch.due
                     )
-                    if ending is not None:
+                    if ending is not SUCCEEDED:
                         endings[position] = ending
                 else:
                     check_params(entry.params, context)

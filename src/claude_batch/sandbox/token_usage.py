@@ -126,6 +126,8 @@ class CacheUse:
         return Usage(rest, output_tokens, self.written_5m, self.written_1h, self.read)
 
 
+NO_CACHE = CacheUse(0, 0, 0)
+
 CACHE_MARK = b'"cache_control"'
 
 
@@ -147,8 +149,8 @@ class PromptCache:
     def __init__(self) -> None:
         self._expiry: dict[bytes, float] = {}
 
-    def use(self, workspace: str, params: dict[str, Any], now: float) -> CacheUse | None:
-        """Read and write the cache for one request; `None` if it has no cache mark."""
+    def use(self, workspace: str, params: dict[str, Any], now: float) -> CacheUse:
+        """Read and write the cache for one request."""
         digest = hashlib.sha256(f"{workspace}\n{params.get('model')}".encode())
         size = 0
         marks: list[tuple[bytes, int, str]] = []
@@ -164,7 +166,7 @@ class PromptCache:
                 ttl = cast(dict[str, Any], control).get("ttl") or "5m"
                 marks.append((digest.copy().digest(), size // 4, str(ttl)))
         if not marks:
-            return None
+            return NO_CACHE
         hits = [tokens for key, tokens, _ in marks if self._expiry.get(key, 0.0) > now]
         read = max(hits, default=0)
         written = {"5m": 0, "1h": 0}

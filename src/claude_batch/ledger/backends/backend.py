@@ -181,8 +181,6 @@ class Backend(ABC):
     """The ledger's location, without a password, for messages."""
     engine: Engine
     """Begins read transactions. Its connections run ``BEGIN`` as `begin` says."""
-    is_new: bool = False
-    """Whether this object has created it."""
     faults: tuple[type[BaseException], ...]
     """The exceptions that `error` translates."""
     outlasts: frozenset[LedgerFault] = frozenset()
@@ -240,21 +238,30 @@ class Backend(ABC):
     def create(self, tx: Connection) -> None:
         """Create the ledger's tables."""
 
-    @abstractmethod
     def check_empty(self) -> None:
-        """Raise `LedgerError` if a ledger without tables replaced another."""
+        """Raise `LedgerError` if a ledger without tables replaced another.
 
-    @abstractmethod
+        Nothing outside a schema records that it was dropped.
+        """
+        return
+
     def check_place(self) -> None:
-        """Raise `LedgerError` if the place has another database now than when it was opened."""
+        """Raise `LedgerError` if the place has another database now than when it was opened.
+
+        A connection to a server ends with its database.
+        """
+        return
 
     def close(self) -> None:
         """Close every connection, and release what this process holds."""
         self.engine.dispose()
 
-    @abstractmethod
     def find_damage(self, connection: Connection) -> str | None:
-        """Return the damage of a ledger in the database's words; None if nothing was found."""
+        """Return the damage of a ledger in the database's words; None if nothing was found.
+
+        A server checks its own pages.
+        """
+        return None
 
     @abstractmethod
     def error(self, what: str, cause: BaseException | str) -> LedgerError:
@@ -278,9 +285,9 @@ class Backend(ABC):
         Raises `FileExistsError`, `OSError`, `LedgerError` and the driver's errors.
         """
 
-    @abstractmethod
     def checkpoint(self) -> bool:
         """Move a large write-ahead log into the data; return False if there was nothing to do."""
+        return False  # a server does so itself
 
     def now(self) -> float:
         """Return the time that all processes of the ledger share, in seconds since the epoch."""

@@ -144,18 +144,9 @@ class PostgresBackend(Backend):
         metadata.create_all(tx)
         own_tables.create_all(tx)
 
-    def check_place(self) -> None:
-        pass  # a connection ends with its database
-
-    def check_empty(self) -> None:
-        pass  # Nothing outside a schema records that it was dropped.
-
     def close(self) -> None:
         self._leases.release()
         self.engine.dispose()
-
-    def find_damage(self, connection: Connection) -> str | None:
-        return None  # The server checks its own pages.
 
     def error(self, what: str, cause: BaseException | str) -> LedgerError:
         return self._connections.error(what, cause)
@@ -181,9 +172,6 @@ class PostgresBackend(Backend):
             f"the ledger {self.location} is copied with PostgreSQL's own tool: "
             f"pg_dump {shlex.join(words)}"
         )
-
-    def checkpoint(self) -> bool:
-        return False  # The server does so itself.
 
     def now(self) -> float:
         return self._clock.now()

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
@@ -66,6 +66,8 @@ class SqliteBackend(Backend):
 
     faults: tuple[type[BaseException], ...] = (DBAPIError, sqlite3.Error)
     path: Path
+    is_new: bool = False
+    """Whether this object has created the file."""
 
     def __init__(self, location: str) -> None:
         """Open or create the file at a path or SQLAlchemy URL. Raises `LedgerError`."""
@@ -138,14 +140,7 @@ class SqliteBackend(Backend):
         driver: Any = connection.connection.dbapi_connection
         _set_busy_timeout(driver, _BUSY_SLICE)
         try:
-            while True:
-                try:
-                    driver.execute("BEGIN IMMEDIATE")
-                except sqlite3.OperationalError as error:
-                    if not _is_busy(error) or self.patience.ends(begun, _BUSY_SECONDS):
-                        raise
-                else:
-                    return
+            _execute(driver, "BEGIN IMMEDIATE", lambda: self.patience.ends(begun, _BUSY_SECONDS))
         finally:
             _set_busy_timeout(driver, _BUSY_SECONDS)
 
@@ -434,11 +429,16 @@ def _keep_a_log(cursor: sqlite3.Cursor) -> None:
     # Switching a new file to WAL needs exclusive access. If another process opens the same new
     # ledger, SQLite refuses at once, whatever the busy timeout.
     end = time.monotonic() + _BUSY_SECONDS
+    _execute(cursor, "PRAGMA journal_mode = WAL", lambda: time.monotonic() > end)
+
+
+def _execute(driver: Any, statement: str, is_over: Callable[[], bool]) -> None:
+    """Execute a statement; again while the file is busy, until the wait is over."""
     while True:
         try:
-            cursor.execute("PRAGMA journal_mode = WAL")
+            driver.execute(statement)
         except sqlite3.OperationalError as error:
-            if not _is_busy(error) or time.monotonic() > end:
+            if sqlite_file.fault_of(error) != "busy" or is_over():
                 raise
             time.sleep(0.01)
         else:
@@ -456,7 +456,3 @@ def _on_checkin(dbapi_connection: Any, record: Any) -> None:
 
 def _set_busy_timeout(driver: Any, seconds: float) -> None:
     driver.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
-
-
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
