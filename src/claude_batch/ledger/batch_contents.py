@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     and_,
     bindparam,
@@ -35,6 +36,7 @@ from claude_batch.ledger.schema import (
     primers,
     requests,
     runs,
+    workspaces,
 )
 from claude_batch.ledger.store import Record, plain_rows
 
@@ -47,6 +49,12 @@ _UNPACKABLE = or_(
 )
 ELIGIBLE: tuple[Any, ...] = (_QUEUED, requests.c.live.is_(None), *_PACKABLE)
 """Conditions for requests that may be packed, for a query of requests joined to their runs."""
+IS_DIVISIBLE: Any = and_(
+    batches.c.state == BatchState.PACKED, batches.c.half_of.is_(None), batches.c.refusal.is_(None)
+)
+"""Condition for unsent batches from which cancelled requests may be taken.
+
+The halves of a refused batch are compared with each other, so they stay complete."""
 # A shared batch cannot be cancelled for one of its runs alone, so a run with a deadline gets
 # separate batches.
 ALONE: Any = case((runs.c.deadline.is_not(None), runs.c.id), else_="")
@@ -262,7 +270,7 @@ def pack(
     batch_id = _insert_batch(tx, lane_id, cut.count, cut.params_bytes, *polls, now, int(now // DAY))
     if only is not None:
         transitions.pack_each(tx, _QUEUED, batch_id, only)
-        _note_runs(tx, batch_id)
+        note_runs(tx, batch_id)
         return batch_id
     eligible_runs = select(runs.c.id).where(*_PACKABLE, alone == ALONE, runs.c.id.not_in(_FULL))
     mine: Any = requests.c.seq <= cut.last_seq
@@ -280,7 +288,7 @@ def pack(
         requests.c.run_id.in_(eligible_runs),
     )
     transitions.pack(tx, chosen, batch_id)
-    _note_runs(tx, batch_id)
+    note_runs(tx, batch_id)
     return batch_id
 
 
@@ -308,7 +316,8 @@ def _insert_batch(
     )
 
 
-def _note_runs(tx: Connection, batch_id: int) -> None:
+def note_runs(tx: Connection, batch_id: int) -> None:
+    """Record which runs have requests in a batch, or had, and reserve what these can cost."""
     present = select(requests.c.run_id).where(requests.c.batch_id == batch_id)
     left_undecided = (
         select(requests.c.run_id)
@@ -415,6 +424,28 @@ def part_off(tx: Connection, batch_id: int, seqs: Sequence[int], now: float) -> 
     return part
 
 
+def may_be_live() -> ColumnElement[bool]:
+    """Return the condition for a run whose requests are, or may soon be, sent live."""
+    near = and_(runs.c.deadline.is_not(None), runs.c.fallback == "live")
+    return or_(runs.c.mode != "batch", runs.c.live.is_not(None), near)
+
+
+def may_be_forgotten() -> ColumnElement[bool]:
+    """Return the condition for requests that may have been sent live before a ledger was restored.
+
+    A ledger that is recovered has none. The API keeps no list of live calls, so recovery ends such
+    requests as lost. They must not end as canceled, which means that nothing was sent, so that a
+    retry would send them.
+    """
+    behind = (
+        select(lanes.c.id)
+        .join(workspaces, workspaces.c.id == lanes.c.workspace_id)
+        .where(workspaces.c.behind.is_not(None))
+    )
+    goes_live = exists().where(runs.c.id == requests.c.run_id, may_be_live())
+    return and_(requests.c.lane_id.in_(behind), goes_live)
+
+
 def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
     """Remove requests that must not be sent from an unsent batch; return False if none is left.
 
@@ -425,7 +456,7 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
     cancelled = select(runs.c.id).where(runs.c.cancelled.is_not(None))
     waits = and_(mine, requests.c.state == RequestState.PACKED)
     by_user = requests.c.cancelled | requests.c.run_id.in_(cancelled)
-    gone = transitions.cancel(tx, and_(waits, by_user))
+    gone = transitions.cancel(tx, and_(waits, by_user, ~may_be_forgotten()))
     late = select(runs.c.id).where(
         runs.c.past_margin.is_not(None),
         runs.c.id.in_(select(batch_runs.c.run_id).where(batch_runs.c.batch_id == batch_id)),
@@ -459,7 +490,7 @@ def recount(tx: Connection, batch_id: int) -> bool:
     if not count:
         values["state"] = BatchState.REJECTED
     tx.execute(update(batches).where(batches.c.id == batch_id).values(**values))
-    _note_runs(tx, batch_id)
+    note_runs(tx, batch_id)
     return bool(count)
 
 
@@ -483,7 +514,7 @@ def split(tx: Connection, batch_id: int, now: float) -> tuple[int, int] | None:
         halves.append(_part(tx, old, mine, len(part), size, now))
     tx.execute(update(batches).where(batches.c.id.in_(halves)).values(half_of=batch_id))
     tx.execute(update(batches).where(batches.c.id == batch_id).values(state=BatchState.REJECTED))
-    _note_runs(tx, batch_id)
+    note_runs(tx, batch_id)
     return halves[0], halves[1]
 
 
@@ -493,5 +524,5 @@ def _part(tx: Connection, old: Record, which: Any, count: int, size: int, now: f
         tx, old.lane_id, count, size, old.poll_interval, old.max_poll_interval, now, old.day
     )
     transitions.move(tx, and_(requests.c.batch_id == old.id, which), part, posts=old.posts)
-    _note_runs(tx, part)
+    note_runs(tx, part)
     return part

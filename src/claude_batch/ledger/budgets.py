@@ -86,13 +86,16 @@ class Budget(NamedTuple):
         return self.amount - self.gone - self.reserved
 
 
+def _named(scope: BudgetScope, name: str | None) -> ColumnElement[bool]:
+    return and_(budgets.c.scope == scope, budgets.c.name == name)
+
+
 def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> bool:
     """Set, raise or lower a budget in nano-dollars; None removes it.
 
     Returns whether there was one before.
     """
-    mine = and_(budgets.c.scope == scope, budgets.c.name == name)
-    removed = _removed(scope, name)
+    mine, removed = _named(scope, name), _removed(scope, name)
     before = tx.execute(select(budgets.c.declared).where(mine)).first()
     if before is None and amount is not None:
         # Declaring the amount that was removed does not undo a manual change made since.
@@ -111,7 +114,7 @@ def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None
 
 def forget_run(tx: Connection, run_id: str) -> None:
     """Remove the budget of a run that leaves the ledger, and what `set_amount` recorded of it."""
-    tx.execute(delete(budgets).where(budgets.c.scope == "run", budgets.c.name == run_id))
+    tx.execute(delete(budgets).where(_named("run", run_id)))
     drop_meta(tx, _removed("run", run_id))
 
 
@@ -126,8 +129,7 @@ def is_set_by(tx: Connection, scope: BudgetScope, name: str, amount: int) -> boo
     Declaring the same amount as last time changes nothing, because the budget may have been raised
     or removed since.
     """
-    mine = and_(budgets.c.scope == scope, budgets.c.name == name)
-    if tx.scalar(select(budgets.c.declared).where(mine)) == amount:
+    if tx.scalar(select(budgets.c.declared).where(_named(scope, name))) == amount:
         return False
     return meta_value(tx, _removed(scope, name)) != str(amount)
 
@@ -140,20 +142,12 @@ def declare(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -
     if amount is None or not is_set_by(tx, scope, name, amount):
         return
     set_amount(tx, scope, name, amount)
-    mine = and_(budgets.c.scope == scope, budgets.c.name == name)
-    tx.execute(update(budgets).where(mine).values(declared=amount))
+    tx.execute(update(budgets).where(_named(scope, name)).values(declared=amount))
 
 
 def _rows(tx: Connection, run_id: str | None, actor: str) -> Sequence[Record]:
-    return tx.execute(
-        select(budgets).where(
-            or_(
-                and_(budgets.c.scope == "run", budgets.c.name == run_id),
-                and_(budgets.c.scope == "actor", budgets.c.name == actor),
-                budgets.c.scope == "day",
-            )
-        )
-    ).all()
+    concerned = or_(_named("run", run_id), _named("actor", actor), budgets.c.scope == "day")
+    return tx.execute(select(budgets).where(concerned)).all()
 
 
 def amounts(tx: Connection, run_id: str | None, actor: str) -> dict[BudgetScope, int]:
@@ -230,8 +224,7 @@ _WARNED_ON = "daily_budget_warned"
 
 def note_warned(tx: Connection, budget: Budget, percent: int, day: int) -> None:
     """Record the percentage of a budget that the last warning, on this day, reported."""
-    mine = and_(budgets.c.scope == budget.scope, budgets.c.name == budget.name)
-    tx.execute(update(budgets).where(mine).values(warned=percent))
+    tx.execute(update(budgets).where(_named(budget.scope, budget.name)).values(warned=percent))
     if budget.scope == "day":
         put_meta(tx, _WARNED_ON, day)
 

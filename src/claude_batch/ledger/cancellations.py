@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     and_,
     bindparam,
@@ -20,6 +19,7 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
+from claude_batch.ledger.batch_contents import may_be_forgotten
 from claude_batch.ledger.portable_sql import count_rows, in_chunks
 from claude_batch.ledger.queries import find_run, unfinished
 from claude_batch.ledger.schema import (
@@ -28,7 +28,6 @@ from claude_batch.ledger.schema import (
     lanes,
     requests,
     runs,
-    workspaces,
 )
 
 
@@ -47,13 +46,12 @@ def cancel_run(tx: Connection, run_id: str, now: float) -> bool:
     )
     unsent = and_(
         requests.c.run_id == run_id,
-        requests.c.state.in_((RequestState.QUEUED, RequestState.HELD, RequestState.PACKED)),
+        requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
+        ~may_be_forgotten(),
     )
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
-    # Canceled means that nothing was sent, so that a retry would send it.
-    if not _forgettable(tx, unsent, most=1):
-        transitions.cancel(tx, and_(unsent, requests.c.state != RequestState.PACKED))
-        _withdraw_unsent(tx, mine)
+    transitions.cancel(tx, unsent)
+    _withdraw_unsent(tx, mine)
     request_cancels(tx, mine, now)
     return True
 
@@ -64,10 +62,8 @@ def cancel_requests(tx: Connection, seqs: Iterable[int], now: float) -> None:
         mine = and_(requests.c.seq.in_(some), requests.c.finished.is_(None))
         of_these = select(requests.c.batch_id).where(mine)
         transitions.mark_cancelled(tx, mine)
-        # A call that may be forgotten keeps none of the others from ending.
-        kept = _forgettable(tx, mine)
-        unsent = and_(mine, requests.c.state == RequestState.QUEUED)
-        transitions.cancel(tx, and_(unsent, requests.c.seq.not_in(kept)) if kept else unsent)
+        unsent = and_(mine, requests.c.state == RequestState.QUEUED, ~may_be_forgotten())
+        transitions.cancel(tx, unsent)
         _withdraw_unsent(tx, of_these)
         request_cancels(tx, of_these, now)
 
@@ -76,21 +72,16 @@ def _withdraw_unsent(tx: Connection, of: Any) -> None:
     """End the cancelled requests of those batches that wait to be sent; ``of`` selects ids."""
     packed = and_(batches.c.id.in_(of), batches.c.state == BatchState.PACKED)
     for batch_id in list(tx.scalars(select(batches.c.id).where(packed))):
-        cancelled = and_(requests.c.batch_id == batch_id, requests.c.cancelled)
-        if not _forgettable(tx, cancelled, most=1):
-            batch_contents.withdraw_cancelled(tx, batch_id)
+        batch_contents.withdraw_cancelled(tx, batch_id)
 
 
 _CANCELLED_UNSENT = (
     select(batches.c.id)
     .join(lanes, lanes.c.id == batches.c.lane_id)
     .where(
-        batches.c.state == BatchState.PACKED,
+        batch_contents.IS_DIVISIBLE,
         # Before its first POST the cancellation itself has emptied it.
         batches.c.posts > 0,
-        # The halves of a refused batch are compared with each other, so they stay complete.
-        batches.c.half_of.is_(None),
-        batches.c.refusal.is_(None),
         lanes.c.workspace_id == bindparam("workspace"),
         exists().where(
             batch_runs.c.batch_id == batches.c.id,
@@ -117,31 +108,6 @@ def cancelled_unsent(tx: Connection, workspace_id: int) -> list[int]:
     with a wait or a halt.
     """
     return list(tx.scalars(_CANCELLED_UNSENT, {"workspace": workspace_id}))
-
-
-def may_be_live() -> ColumnElement[bool]:
-    """Return the condition for a run whose requests are, or may soon be, sent live."""
-    near = and_(runs.c.deadline.is_not(None), runs.c.fallback == "live")
-    return or_(runs.c.mode != "batch", runs.c.live.is_not(None), near)
-
-
-def _forgettable(
-    tx: Connection, which: ColumnElement[bool], *, most: int | None = None
-) -> list[int]:
-    """Return those of these requests that a ledger may have sent live before it was restored.
-
-    At most ``most``. A ledger that is recovered has none. The API keeps no list of live calls, so
-    recovery ends such requests as lost.
-    """
-    found = (
-        select(requests.c.seq)
-        .join(runs, runs.c.id == requests.c.run_id)
-        .join(lanes, lanes.c.id == requests.c.lane_id)
-        .join(workspaces, workspaces.c.id == lanes.c.workspace_id)
-        .where(which, workspaces.c.behind.is_not(None), may_be_live())
-        .limit(most)
-    )
-    return list(tx.scalars(found))
 
 
 def request_cancels(tx: Connection, of: Any, now: float) -> None:

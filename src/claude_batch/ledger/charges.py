@@ -9,7 +9,7 @@ A row of `charges` holds three sums in nano-dollars, which always mean the same:
 
 Money only moves between them: `reserve` sets what is under way, `settle` turns it into what was
 spent or is in doubt, and the rest is released. A live call does the same alone, in the row of its
-run and day: `reserve_call`, then `settle_call`.
+run and day: `reserve_call`, then `settle_calls`.
 
 A cost that an answer proves never leaves these rows. These lower a sum or delete a row:
 
@@ -19,7 +19,7 @@ A cost that an answer proves never leaves these rows. These lower a sum or delet
 - `reserve` and `settle` write the rows of a batch anew, from its requests and all of its results.
   The row of a run that was removed cannot be written anew, and stays.
 - `forget_unsent` deletes the rows of batches that are not sent, if prices have changed.
-- `settle_call` releases what a live call reserved once it has ended, and adds what it has cost or
+- `settle_calls` releases what a live call reserved once it has ended, and adds what it has cost or
   may have cost.
 - `leave_in_doubt` moves what a batch has reserved to doubt, if its outcome will never be known.
 - `price` takes a request out of doubt once the cost of its answer is known, and adds that cost.
@@ -217,17 +217,13 @@ def reserve(tx: Connection, batch_id: int) -> None:
     """Reserve what the requests of a batch can cost that is not collected, anew.
 
     A run of which one request's reservation is unknown gets no row; see `uncounted`. A batch that
-    was dissolved releases everything.
+    was dissolved releases everything. Without a budget, what a former one counted is out of date.
     """
-    if not any_budget(tx):
-        # The charges that a former budget counted are out of date.
-        tx.execute(delete(charges).where(_recomputable(batch_id)))
-        return
     state = tx.scalar(select(batches.c.state).where(batches.c.id == batch_id))
     if state not in (*_OPEN, BatchState.REJECTED):
         return  # collected by another process meanwhile
     tx.execute(delete(charges).where(_recomputable(batch_id)))
-    if state == BatchState.REJECTED:
+    if state == BatchState.REJECTED or not any_budget(tx):
         return
     has_ended = state == BatchState.ENDED
     former = and_(
@@ -413,29 +409,22 @@ def reserve_call(tx: Connection, batch_id: int, seq: int) -> None:
     )
 
 
-def settle_call(
-    tx: Connection, batch_id: int, seq: int, *, cost: int | None, answered: bool, lost: bool
-) -> None:
-    """Settle a live call that has ended: its reservation is spent, in doubt or released.
+def settle_calls(tx: Connection, ended: Sequence[tuple[int, int, int | None]]) -> None:
+    """Settle live calls that have ended: batch, request and cost of each, in nano-dollars.
 
-    An answer without a price may have cost as much as its reservation; so may a ``lost`` call.
+    What they reserved is released, and their cost is spent. A call whose cost is None may have cost
+    as much as it reserved, so that is in doubt.
     """
-    most = _reserve_of(seq)
-    values: dict[str, Any] = {"reserved": charges.c.reserved - most}
-    if lost or (answered and cost is None):
-        values["doubt"] = charges.c.doubt + most
-    if answered and cost is not None:
-        values["spent"] = charges.c.spent + cost
-    tx.execute(update(charges).where(_row_of_call(batch_id, seq)).values(**values))
-
-
-def lose_calls(tx: Connection, seqs: Sequence[int]) -> None:
-    """Put in doubt the live calls that were under way when their driver ended."""
-    if any_charge(tx):
-        for seq in seqs:
-            of = select(requests.c.batch_id).where(requests.c.seq == seq)
-            batch_id = tx.execute(of).scalar_one()
-            settle_call(tx, batch_id, seq, cost=None, answered=False, lost=True)
+    if not any_charge(tx):
+        return
+    for batch_id, seq, cost in ended:
+        most = _reserve_of(seq)
+        values = {"reserved": charges.c.reserved - most}
+        if cost is None:
+            values["doubt"] = charges.c.doubt + most
+        else:
+            values["spent"] = charges.c.spent + cost
+        tx.execute(update(charges).where(_row_of_call(batch_id, seq)).values(**values))
 
 
 # What was sent before its budget ------------------------------------------------------------------
@@ -487,16 +476,23 @@ def count(tx: Connection, batch_id: int, state: str) -> None:
         reserve(tx, batch_id)
 
 
-def open_rows(tx: Connection, which: ColumnElement[bool], spent: Any = _ZERO) -> None:
-    """Insert a row that reserves nothing for each row of `batch_runs` that ``which`` selects."""
+def open_rows(
+    tx: Connection,
+    which: ColumnElement[bool],
+    *,
+    reserved: Any = _ZERO,
+    spent: Any = _ZERO,
+    doubt: Any = _ZERO,
+) -> None:
+    """Insert a row with these sums for each row of `batch_runs` that ``which`` selects."""
     _insert(
         tx,
         select(
             batch_runs.c.batch_id,
             batch_runs.c.run_id,
-            _ZERO.label("reserved"),
+            reserved.label("reserved"),
             spent.label("spent"),
-            _ZERO.label("doubt"),
+            doubt.label("doubt"),
         )
         .where(which)
         .subquery(),
@@ -546,17 +542,12 @@ def _count_calls(tx: Connection, batch_id: int) -> None:
         )
     )
 
-    _insert(
+    open_rows(
         tx,
-        select(
-            batch_runs.c.batch_id,
-            batch_runs.c.run_id,
-            reserves(here, requests.c.state == RequestState.PACKED).label("reserved"),
-            _paid().label("spent"),
-            reserves(or_(lost, former, unpriced)).label("doubt"),
-        )
-        .where(batch_runs.c.batch_id == batch_id)
-        .subquery(),
+        batch_runs.c.batch_id == batch_id,
+        reserved=reserves(here, requests.c.state == RequestState.PACKED),
+        spent=_paid(),
+        doubt=reserves(or_(lost, former, unpriced)),
     )
 
 

@@ -331,9 +331,7 @@ def finish_collections(
     Several batches take no more statements than one, so they should be small.
     """
     ids = [each.batch_id for each in complete]
-    of = select(batches.c.id, batches.c.posts, batches.c.next_check).where(
-        _one_of(batches.c.id, ids)
-    )
+    of = select(batches.c.id, batches.c.posts, batches.c.next_check).where(batches.c.id.in_(ids))
     rows = {row.id: row for row in tx.execute(of)}
     left = {batch_id for batch_id, row in rows.items() if _is_partly_given(row)}
     charged = charged_batches(tx, ids)
@@ -362,24 +360,20 @@ def finish_collections(
         posts = {rows[batch_id].posts for batch_id in members}
         one = requests.c.sendings + next(iter(posts))
         sent = transitions.sent_with(requests.c.batch_id) if len(posts) > 1 else one
-        how: Any = {"sendings": sent, "due": now, "stamp": stamp}
-        answered: Any = {"contradicted": contradicted, **how}
-        missed: Any = {"answer": None, "may_be_paid": may_be_billed, **how}
-        if len(members) == 1:
-            [batch_id] = members
-            with joining_many(tx):
-                steps[batch_id] += transitions.conclude(tx, _with_result(members), **answered)
-            steps[batch_id] += transitions.conclude(tx, _waiting(members), **missed)
-            continue
-        for moved in (
-            transitions.conclude_batches(tx, _with_result(members), **answered),
-            transitions.conclude_batches(tx, _waiting(members), **missed),
-        ):
+        how: Any = {"contradicted": contradicted, "may_be_paid": may_be_billed}
+        how |= {"sendings": sent, "due": now, "stamp": stamp}
+        # The requests that wait after the first of these have no result.
+        for which, answer in ((_with_result(members), results), (_waiting(members), None)):
+            if len(members) > 1:
+                moved = transitions.conclude_batches(tx, which, answer=answer, **how)
+            else:
+                with joining_many(tx):
+                    moved = {members[0]: transitions.conclude(tx, which, answer=answer, **how)}
             for batch_id, counted in moved.items():
                 steps[batch_id] += counted
     tx.execute(
         update(batches)
-        .where(_one_of(batches.c.id, ids))
+        .where(batches.c.id.in_(ids))
         .values(state=BatchState.COLLECTED, collected=now, next_check=None)
     )
     return {
@@ -404,10 +398,6 @@ def _account_line(tx: Connection, batch_id: int) -> bytes | None:
     return tx.scalar(mine.limit(1))
 
 
-def _one_of(column: Any, ids: Sequence[int]) -> ColumnElement[bool]:
-    return column == ids[0] if len(ids) == 1 else column.in_(ids)
-
-
 def _with_result(batch_ids: Sequence[int]) -> Any:
     """Join the requests that wait in batches to their results of them."""
     of_batch = batch_ids[0] if len(batch_ids) == 1 else requests.c.batch_id
@@ -419,7 +409,7 @@ def _with_result(batch_ids: Sequence[int]) -> Any:
 
 
 def _waiting(batch_ids: Sequence[int]) -> Any:
-    return and_(_one_of(requests.c.batch_id, batch_ids), requests.c.state == RequestState.PACKED)
+    return and_(requests.c.batch_id.in_(batch_ids), requests.c.state == RequestState.PACKED)
 
 
 def _given_before(tx: Connection, batch_id: int) -> int:

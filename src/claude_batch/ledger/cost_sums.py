@@ -26,13 +26,12 @@ from sqlalchemy import (
 from claude_batch.core.events import AnsweredRequest
 from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, RequestState
 from claude_batch.ledger import charges
-from claude_batch.ledger.portable_sql import in_chunks
+from claude_batch.ledger.portable_sql import count_rows, in_chunks, of_workspace
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
     batches,
     conversations,
-    lanes,
     params,
     requests,
     results,
@@ -107,18 +106,21 @@ _SUMS = (
 )
 
 
+_KEYS = {
+    None: null(),
+    "actor": runs.c.actor,
+    "model": results.c.model,
+    "day": cast(batches.c.ended / charges.DAY, Integer),
+}
+"""The groups of `Sums`."""
+
+
 def sums(tx: Connection, run_id: str | None = None, by: Grouping | None = None) -> list[Sums]:
     """Return the usage and cost of a run or the whole ledger: one total, or groups in order."""
-    key: Any = None
-    query = select(*_SUMS)
+    key: Any = _KEYS[by]
+    query = select(key, *_SUMS).select_from(results)
     if by is not None:
-        key = {
-            "actor": runs.c.actor,
-            "model": results.c.model,
-            "day": cast(batches.c.ended / charges.DAY, Integer),
-        }[by]
-        query = select(key, *_SUMS).group_by(key).order_by(key)
-    query = query.select_from(results)
+        query = query.group_by(key).order_by(key)
     if run_id is not None or by == "actor":
         query = query.join(requests, requests.c.seq == results.c.request_seq)
     if by == "actor":
@@ -127,17 +129,16 @@ def sums(tx: Connection, run_id: str | None = None, by: Grouping | None = None) 
         query = query.join(batches, batches.c.id == results.c.batch_id)
     if run_id is not None:
         query = query.where(requests.c.run_id == run_id)
-    found = tx.execute(query)
-    return [Sums(*row) if by is not None else Sums(None, *row) for row in found]
+    return [Sums(*row) for row in tx.execute(query)]
 
 
-_TOKENS = (
+_PROMPT = (
     results.c.input_tokens
-    + results.c.output_tokens
     + results.c.cache_read_tokens
     + results.c.cache_5m_tokens
     + results.c.cache_1h_tokens
 )
+"""Tokens of the prompt, including cached ones."""
 
 
 def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]:
@@ -147,7 +148,7 @@ def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]
     """
     query = (
         select(func.coalesce(results.c.model, ""), func.count())
-        .where(_SUCCEEDED, results.c.cost.is_(None), _TOKENS > 0)
+        .where(_SUCCEEDED, results.c.cost.is_(None), _PROMPT + results.c.output_tokens > 0)
         .group_by(results.c.model)
         .order_by(results.c.model)
     )
@@ -234,28 +235,28 @@ def answer_times(tx: Connection, run_id: str) -> tuple[float | None, float | Non
     return row[0], row[1]
 
 
-def _unpriced(*of: Any) -> Any:
-    after = (results.c.request_seq > bindparam("seq")) | (
-        (results.c.request_seq == bindparam("seq")) & (results.c.sending > bindparam("sending"))
+_UNPRICED = (
+    select(
+        results.c.request_seq,
+        results.c.sending,
+        results.c.raw,
+        batches.c.ended,
+        (batches.c.state != literal_column("'live'")).label("of_batch"),
     )
-    return (
-        select(
-            results.c.request_seq,
-            results.c.sending,
-            results.c.raw,
-            batches.c.ended,
-            (batches.c.state != literal_column("'live'")).label("of_batch"),
-        )
-        .join(batches, batches.c.id == results.c.batch_id)
-        .join(requests, requests.c.seq == results.c.request_seq)
-        .where(_SUCCEEDED, results.c.cost.is_(None), after, *of)
-        .order_by(results.c.request_seq, results.c.sending)
-        .limit(PAGE)
+    .join(batches, batches.c.id == results.c.batch_id)
+    .join(requests, requests.c.seq == results.c.request_seq)
+    .where(
+        _SUCCEEDED,
+        results.c.cost.is_(None),
+        (results.c.request_seq > bindparam("seq"))
+        | (
+            (results.c.request_seq == bindparam("seq")) & (results.c.sending > bindparam("sending"))
+        ),
     )
-
-
-_UNPRICED = _unpriced()
-_UNPRICED_OF_RUN = _unpriced(requests.c.run_id == bindparam("run"))
+    .order_by(results.c.request_seq, results.c.sending)
+    .limit(PAGE)
+)
+_UNPRICED_OF_RUN = _UNPRICED.where(requests.c.run_id == bindparam("run"))
 
 
 def unpriced_answers(ledger: Ledger, run_id: str | None = None) -> Iterator[list[Record]]:
@@ -325,10 +326,6 @@ class Seen(NamedTuple):
     output_tokens: int
 
 
-_USAGE = (
-    *("model", "input_tokens", "output_tokens"),
-    *("cache_read_tokens", "cache_5m_tokens", "cache_1h_tokens"),
-)
 _RECENT = 2000
 """Number of recent answers from which the length of the next ones is estimated."""
 
@@ -336,24 +333,23 @@ _RECENT = 2000
 def recent_usage(tx: Connection) -> list[Seen]:
     """Return the usage of the newest answers."""
     newest = (
-        select(results.c.request_seq, *(results.c[name] for name in _USAGE))
+        select(
+            results.c.request_seq,
+            results.c.model,
+            _PROMPT.label("prompt"),
+            results.c.output_tokens,
+        )
         .where(_SUCCEEDED, results.c.sending != REUSED)
         .order_by(results.c.request_seq.desc(), results.c.sending.desc())
         .limit(_RECENT)
         .subquery()
-    )
-    prompt = (
-        newest.c.input_tokens
-        + newest.c.cache_read_tokens
-        + newest.c.cache_5m_tokens
-        + newest.c.cache_1h_tokens
     )
     rows = tx.execute(
         select(
             func.coalesce(newest.c.model, ""),
             runs.c.actor,
             requests.c.size,
-            prompt,
+            newest.c.prompt,
             newest.c.output_tokens,
         )
         .join(requests, requests.c.seq == newest.c.request_seq)
@@ -510,32 +506,27 @@ def queue_of(tx: Connection, workspace_id: int) -> Queue:
 
     Open batches are those that the API has, or may have.
     """
-    queued = tx.scalar(
-        select(func.count())
-        .select_from(requests)
-        .join(lanes, lanes.c.id == requests.c.lane_id)
-        .where(requests.c.state == RequestState.QUEUED, lanes.c.workspace_id == workspace_id)
+    queued = count_rows(
+        tx,
+        requests,
+        requests.c.state == RequestState.QUEUED,
+        of_workspace(requests.c.lane_id, workspace_id),
     )
-    found: dict[str, Record] = {}
-    for row in tx.execute(
+    by_state = (
         select(
             batches.c.state,
             func.count().label("count"),
             func.sum(batches.c.request_count).label("requests"),
             func.min(func.coalesce(batches.c.submitted, batches.c.intended)).label("oldest"),
         )
-        .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(
-            batches.c.state.in_(UNDER_WAY),
-            lanes.c.workspace_id == workspace_id,
-        )
+        .where(batches.c.state.in_(UNDER_WAY), of_workspace(batches.c.lane_id, workspace_id))
         .group_by(batches.c.state)
-    ):
-        found[row.state] = row
+    )
+    found: dict[str, Record] = {row.state: row for row in tx.execute(by_state)}
     packed = found.pop(BatchState.PACKED, None)
     at_api = found.values()
     return Queue(
-        queued=(queued or 0) + (packed.requests if packed is not None else 0),
+        queued=queued + (packed.requests if packed is not None else 0),
         at_api=sum(row.requests for row in at_api),
         batches=sum(row.count for row in at_api),
         oldest=min((row.oldest for row in at_api if row.oldest is not None), default=None),

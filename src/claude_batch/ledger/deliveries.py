@@ -78,8 +78,8 @@ _RUNS = select(
     runs.c.id,
     runs.c.kind,
     runs.c.output,
-    (_finished >= runs.c.request_count).label("finished"),
-    workspaces.c.base_url,
+    _finished >= runs.c.request_count,
+    func.rtrim(workspaces.c.base_url, "/"),
     runs.c.written,
 ).join(workspaces, workspaces.c.id == runs.c.workspace_id)
 
@@ -120,13 +120,13 @@ def open_run_ids(tx: Connection) -> list[str]:
 
 def outstanding_runs(tx: Connection) -> list[Outstanding]:
     """Return the runs that are unfinished, or whose output is not written yet; oldest first."""
-    return [_of_row(tx, row) for row in tx.execute(_OUTSTANDING)]
+    return [Outstanding(*row) for row in tx.execute(_OUTSTANDING)]
 
 
 def outstanding_run(tx: Connection, run_id: str) -> Outstanding:
     """Return one run, whether it is outstanding or not. Raises as `run_row` does."""
     run_row(tx, run_id)
-    return _of_row(tx, tx.execute(_RUNS.where(runs.c.id == run_id)).one())
+    return Outstanding(*tx.execute(_RUNS.where(runs.c.id == run_id)).one())
 
 
 def was_sent(tx: Connection, run_id: str) -> bool:
@@ -140,11 +140,6 @@ def was_sent(tx: Connection, run_id: str) -> bool:
         )
     )
     return tx.execute(query.limit(1)).first() is not None
-
-
-def _of_row(tx: Connection, row: Any) -> Outstanding:
-    address = row.base_url.rstrip("/")
-    return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, row.written)
 
 
 def changed_at(there: os.stat_result) -> float:
@@ -256,14 +251,10 @@ def mark_folder_written(
     """Mark a run as delivered whose folder was written, unless its output is still to be written.
 
     ``before`` is what `ask_folder` returned: an output that has the same answers is not due again.
-    It may have been moved or changed since, so the time when it was written stays.
     """
-    row = run_row(tx, run_id)
-    if row.output is None:
+    output = run_row(tx, run_id).output
+    if output is None or before == Delivery(output, seen):
         mark_delivered(tx, run_id, now, seen=seen)
-    elif before == Delivery(row.output, seen):
-        mark_delivered(tx, run_id, now, seen=seen)
-        tx.execute(update(runs).where(runs.c.id == run_id).values(written=row.written))
 
 
 class Displaced(NamedTuple):
@@ -377,9 +368,10 @@ def why_kept(tx: Connection, run_id: str) -> str | None:
         return "it contains single calls, which are kept for the next equal call"
     if run.stored is None:
         return "it is still being stored"
-    if _count(tx, run_id, requests.c.finished.is_not(None)) < run.request_count:
+    if unfinished(tx, run_id):
         return "it is unfinished"
-    if _count(tx, run_id, requests.c.state == RequestState.LOST):
+    is_lost = requests.c.state == RequestState.LOST
+    if count_rows(tx, requests, requests.c.run_id == run_id, is_lost):
         return "it has requests that may or may not have been paid for; see `claude-batch unknown`"
     of_run = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
     former = (
@@ -397,10 +389,6 @@ def why_kept(tx: Connection, run_id: str) -> str | None:
     if run.delivered is None and (run.output is not None or run.results_dir is not None):
         return "its output is not written yet; write it with `claude-batch resume`"
     return None
-
-
-def _count(tx: Connection, run_id: str, where: Any) -> int:
-    return count_rows(tx, requests, requests.c.run_id == run_id, where)
 
 
 def begin_pruning(tx: Connection, run_id: str, process: str) -> str | None:

@@ -154,7 +154,9 @@ def begin_run(tx: Connection, run: NewRun, run_id: str | None = None) -> str:
         "created": run.created,
         "stored": run.created if run.kind == "calls" else None,
         "request_count": 0,
-        "preparation": _preparation(run.mode).decode(),
+        "preparation": msgspec.json.encode(
+            run.mode.model_dump(mode="python", include=_WHILE_STORED)
+        ).decode(),
         **{
             name: value
             for name, value in run.mode.model_dump(mode="python").items()
@@ -175,10 +177,6 @@ _WHILE_STORED = {"preflight", "prime", "reuse", "dedupe"}
 
 ``cache`` is one too, but only its effect counts: the column ``prefixed``.
 """
-
-
-def _preparation(mode: BatchProcessingMode) -> bytes:
-    return msgspec.json.encode(mode.model_dump(mode="python", include=_WHILE_STORED))
 
 
 def add_judge(tx: Connection, run_id: str, process: str, *, workspace_id: int, now: float) -> None:

@@ -31,14 +31,19 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
-from claude_batch.ledger.portable_sql import count_rows, in_chunks, meta_number, put_meta
+from claude_batch.ledger.portable_sql import (
+    count_rows,
+    in_chunks,
+    meta_number,
+    of_workspace,
+    put_meta,
+)
 from claude_batch.ledger.schema import (
     batches,
     calls,
     conversations,
     digests,
     doubles,
-    lanes,
     params,
     primers,
     requests,
@@ -319,13 +324,11 @@ def is_held() -> Any:
     return requests.c.state == literal_column("'held'")
 
 
-def _of(workspace: Any) -> Any:
-    return requests.c.lane_id.in_(
-        select(lanes.c.id).where(lanes.c.workspace_id == workspace).scalar_subquery()
-    )
-
-
-_ANY_HELD = select(requests.c.seq).where(is_held(), _of(bindparam("workspace"))).limit(1)
+_ANY_HELD = (
+    select(requests.c.seq)
+    .where(is_held(), of_workspace(requests.c.lane_id, bindparam("workspace")))
+    .limit(1)
+)
 
 
 def any_held(tx: Connection, workspace_id: int) -> bool:
@@ -416,7 +419,7 @@ def release(tx: Connection, workspace_id: int, now: float) -> bool:
 
     Returns True if something has changed.
     """
-    held = and_(is_held(), _of(workspace_id))
+    held = and_(is_held(), of_workspace(requests.c.lane_id, workspace_id))
     answered = _answer(tx, held)
     return _let_go(tx, held, now) or answered
 

@@ -31,12 +31,11 @@ from sqlalchemy import (
 from claude_batch.core.outcome import Next
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
-from claude_batch.ledger.batch_contents import recount
-from claude_batch.ledger.cancellations import may_be_live
+from claude_batch.ledger.batch_contents import may_be_live, recount
 from claude_batch.ledger.charges import DAY, any_budget
 from claude_batch.ledger.cost_sums import BEGINNING
 from claude_batch.ledger.held_requests import is_held
-from claude_batch.ledger.portable_sql import among, contains, insert_one
+from claude_batch.ledger.portable_sql import among, contains, insert_one, of_workspace
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -99,14 +98,13 @@ def choose(tx: Connection, lane_id: int, run_ids: Collection[str]) -> int:
     return transitions.choose_live(tx, queued)
 
 
-_OF_WORKSPACE = lanes.c.workspace_id == bindparam("workspace")
 _LIVE_RUNS = select(runs.c.id).where(
     runs.c.live.is_not(None), runs.c.stored.is_not(None), runs.c.cancelled.is_(None)
 )
 _ANY_RUN = _LIVE_RUNS.limit(1)
 _WAITING = (
     select(requests.c.seq, requests.c.run_id, requests.c.reserve)
-    .where(_QUEUED, requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE)))
+    .where(_QUEUED, of_workspace(requests.c.lane_id, bindparam("workspace")))
     .order_by(requests.c.seq)
     .limit(bindparam("most"))
 )
@@ -311,8 +309,7 @@ def put_back(
 
     ``may_be_paid``: budgets keep what the call may have cost.
     """
-    if charges.any_charge(tx):
-        charges.settle_call(tx, batch_id, seq, cost=None, answered=False, lost=may_be_paid)
+    charges.settle_calls(tx, [(batch_id, seq, None if may_be_paid else 0)])
     if may_be_paid:
         _remember_billed(tx, seq, batch_id)
     transitions.return_call(tx, _under_way(seq, batch_id), step)
@@ -351,6 +348,13 @@ class Ended(NamedTuple):
     may_be_paid: bool = False
     """Whether it may be billed without an answer; budgets then keep what it may have cost."""
 
+    @property
+    def cost(self) -> int | None:
+        """Nano-dollars; None if it is not known what the call has cost."""
+        if self.may_be_paid or self.state is RequestState.LOST:
+            return None
+        return 0 if self.result is None else self.result.cost
+
 
 def finish(
     tx: Connection, ended: Sequence[Ended], now: float, *, noted: Collection[int] = ()
@@ -362,16 +366,7 @@ def finish(
     """
     if not ended:
         return
-    if charges.any_charge(tx):
-        for end in ended:
-            charges.settle_call(
-                tx,
-                end.batch_id,
-                end.seq,
-                cost=None if end.result is None else end.result.cost,
-                answered=end.state in (RequestState.SUCCEEDED, RequestState.MALFORMED),
-                lost=end.may_be_paid or end.state is RequestState.LOST,
-            )
+    charges.settle_calls(tx, [(end.batch_id, end.seq, end.cost) for end in ended])
     by_batch: dict[int, list[NewResult]] = {}
     for end in ended:
         if end.result is not None:
@@ -418,16 +413,13 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
     The API keeps no list of live calls, so their outcome cannot be looked up. Each request counts
     as a lost call of today, so that budgets keep what it may have cost.
     """
-    of_lanes = requests.c.lane_id.in_(
-        select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
-    )
     # The next turn of a conversation between two turns may have been sent.
     between = requests.c.state == RequestState.CONTINUING
     unsent = list(
         tx.scalars(
-            select(batches.c.id)
-            .join(lanes, lanes.c.id == batches.c.lane_id)
-            .where(batches.c.state == BatchState.PACKED, lanes.c.workspace_id == workspace_id)
+            select(batches.c.id).where(
+                batches.c.state == BatchState.PACKED, of_workspace(batches.c.lane_id, workspace_id)
+            )
         )
     )
     waits = or_(
@@ -436,7 +428,11 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
         and_(is_held(), ~is_double()),
         and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
     )
-    gone = and_(of_lanes, waits, requests.c.run_id.in_(select(runs.c.id).where(may_be_live())))
+    gone = and_(
+        of_workspace(requests.c.lane_id, workspace_id),
+        waits,
+        requests.c.run_id.in_(select(runs.c.id).where(may_be_live())),
+    )
     found = tx.execute(
         select(requests.c.run_id, requests.c.lane_id, func.count())
         .where(gone)
@@ -493,14 +489,12 @@ def under_way(tx: Connection) -> list[Record]:
 
 def interrupted(tx: Connection, workspace_id: int) -> int:
     """End calls that were under way when their driver ended as lost; return their number."""
-    held = (
-        select(batches.c.id)
-        .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(batches.c.state == BatchState.LIVE, lanes.c.workspace_id == workspace_id)
+    held = select(batches.c.id).where(
+        batches.c.state == BatchState.LIVE, of_workspace(batches.c.lane_id, workspace_id)
     )
     left = and_(requests.c.batch_id.in_(held), requests.c.state == RequestState.PACKED)
-    found = tx.scalars(select(requests.c.seq).where(left)).all()
+    found = tx.execute(select(requests.c.batch_id, requests.c.seq).where(left)).all()
     if not found:
         return 0
-    charges.lose_calls(tx, found)
+    charges.settle_calls(tx, [(batch_id, seq, None) for batch_id, seq in found])
     return transitions.lose(tx, left)

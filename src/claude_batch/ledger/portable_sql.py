@@ -28,7 +28,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import GenericFunction
 from sqlalchemy.types import TypeEngine
 
-from claude_batch.ledger.schema import meta
+from claude_batch.ledger.schema import lanes, meta
 
 __all__ = [
     "among",
@@ -40,6 +40,7 @@ __all__ = [
     "json_number",
     "meta_number",
     "meta_value",
+    "of_workspace",
     "put_meta",
     "upsert",
 ]
@@ -52,6 +53,13 @@ _Ts = TypeVarTuple("_Ts")
 def count_rows(tx: Connection, of: FromClause, *where: ColumnElement[bool]) -> int:
     """Return the number of rows of a table, or of joined tables."""
     return tx.scalar(select(func.count()).select_from(of).where(*where)) or 0
+
+
+def of_workspace(lane_id: ColumnElement[int], workspace: Any) -> ColumnElement[bool]:
+    """Return the condition for a lane, or that of a request or batch, of a workspace."""
+    return lane_id.in_(
+        select(lanes.c.id).where(lanes.c.workspace_id == workspace).scalar_subquery()
+    )
 
 
 def insert_one(tx: Connection, table: Table, **values: Any) -> int:

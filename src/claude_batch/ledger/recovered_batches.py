@@ -23,10 +23,10 @@ from sqlalchemy import (
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import AT_API, FAILED, BatchState, RequestState
 from claude_batch.ledger import charges, conversations, transitions
-from claude_batch.ledger.batch_contents import recount
+from claude_batch.ledger.batch_contents import note_runs, recount
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.live_calls import may_take_turns
-from claude_batch.ledger.portable_sql import among, in_chunks
+from claude_batch.ledger.portable_sql import among, in_chunks, insert_one, of_workspace
 from claude_batch.ledger.retries import ON_ORDER
 from claude_batch.ledger.schema import (
     OF_ANSWER,
@@ -42,14 +42,12 @@ from claude_batch.ledger.store import Record
 from claude_batch.ledger.unknown_batches import remember_former, snapshot_of
 
 
-class Claim:
+class Claim(NamedTuple):
     """The part of an adopted batch that is the ledger's own."""
 
-    def __init__(self, batch_id: int, known: int, strangers: int) -> None:
-        self.batch_id = batch_id
-        self.known = known
-        self.strangers = strangers
-        """Number of answers to requests that are not in the ledger."""
+    batch_id: int
+    known: int
+    """Number of requests that are in the ledger."""
 
 
 def begin(tx: Connection, workspace_id: int, at: float) -> float:
@@ -93,8 +91,7 @@ def last_sending(tx: Connection, workspace_id: int) -> LastSending | None:
     """Return the last POST that the ledger records; None if there is none."""
     row = tx.execute(
         select(batches)
-        .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(lanes.c.workspace_id == workspace_id, batches.c.server_time.is_not(None))
+        .where(of_workspace(batches.c.lane_id, workspace_id), batches.c.server_time.is_not(None))
         .order_by(batches.c.server_time.desc(), batches.c.id.desc())
         .limit(1)
     ).one_or_none()
@@ -179,25 +176,30 @@ def adopt_forgotten(
         conversations.note_forgotten_turn(tx, seq)
     for seq in members.doubtful:
         conversations.note_doubtful_turn(tx, seq)
-    result: Any = tx.execute(
-        insert(batches).values(
-            lane_id=lane_id,
-            state=BatchState.ENDED,
-            remote_id=remote_id,
-            adopted="proved",
-            posts=1,
-            request_count=len(waiting) + len(others),
-            params_bytes=0,
-            poll_interval=30.0,
-            max_poll_interval=300.0,
-            created=created,
-            day=int(created // charges.DAY),
-            submitted=created,
-            ended=ended,
-            note="found at the API by `claude-batch ledger recover`",
-        )
+    strange = sendings.keys() - waiting.keys() - others.keys()
+    # Otherwise their successes would be missing, and any failure could be one of them.
+    own = Counter(counts)
+    own.subtract(outcomes[identifier] for identifier in strange)
+    known = len(waiting) + len(others)
+    batch_id = insert_one(
+        tx,
+        batches,
+        lane_id=lane_id,
+        state=BatchState.ENDED,
+        remote_id=remote_id,
+        adopted="proved",
+        posts=1,
+        request_count=known,
+        params_bytes=0,
+        counts=json.dumps({outcome: max(0, count) for outcome, count in own.items()}),
+        poll_interval=30.0,
+        max_poll_interval=300.0,
+        created=created,
+        day=int(created // charges.DAY),
+        submitted=created,
+        ended=ended,
+        note="found at the API by `claude-batch ledger recover`",
     )
-    batch_id = int(result.inserted_primary_key[0])
     for identifier, seq in waiting.items():
         # The sending number is this value plus the batch's own POST.
         transitions.adopt(tx, seq, batch_id, sendings=sendings[identifier] - 1)
@@ -210,25 +212,10 @@ def adopt_forgotten(
         transitions.pass_over(tx, seq, sendings[identifier])
     for source in members.sources:
         recount(tx, source)
-    recount(tx, batch_id)
-    known = len(waiting) + len(others)
-    strange = sendings.keys() - waiting.keys() - others.keys()
-    # Otherwise their successes would be missing, and any failure could be one of them.
-    own = Counter(counts)
-    own.subtract(outcomes[identifier] for identifier in strange)
-    tx.execute(
-        update(batches)
-        .where(batches.c.id == batch_id)
-        .values(
-            state=BatchState.ENDED,
-            request_count=known,
-            counts=json.dumps({outcome: max(0, count) for outcome, count in own.items()}),
-        )
-    )
-    charges.reserve(tx, batch_id)
+    note_runs(tx, batch_id)
     billed = strange & costs.keys()
     charges.keep_strange(tx, batch_id, [costs[identifier] for identifier in billed])
-    return Claim(batch_id, known, len(sendings) - known)
+    return Claim(batch_id, known)
 
 
 def _reopen_failed(tx: Connection, answered: Mapping[str, int]) -> None:
@@ -379,9 +366,8 @@ def answers_with_tools(
         tx.execute(
             select(requests.c.seq, results.c.sending, results.c.raw)
             .join(results, results.c.request_seq == requests.c.seq)
-            .join(lanes, lanes.c.id == requests.c.lane_id)
             .where(
-                lanes.c.workspace_id == workspace_id,
+                of_workspace(requests.c.lane_id, workspace_id),
                 requests.c.seq.in_(_conversing()),
                 or_(and_(requests.c.state == RequestState.CONTINUING, OF_ANSWER), found),
                 results.c.disposition == Disposition.TOOLS,

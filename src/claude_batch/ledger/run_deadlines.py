@@ -9,13 +9,8 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
 from claude_batch.ledger.cancellations import request_cancels
 from claude_batch.ledger.held_requests import is_held
-from claude_batch.ledger.schema import (
-    batch_runs,
-    batches,
-    lanes,
-    requests,
-    runs,
-)
+from claude_batch.ledger.portable_sql import of_workspace
+from claude_batch.ledger.schema import batch_runs, batches, requests, runs
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import is_double
 
@@ -61,13 +56,11 @@ def is_over(tx: Connection, batch_id: int, now: float) -> bool:
 
 def experience(tx: Connection, workspace_id: int) -> Experience:
     """Return the durations observed in a workspace."""
-    of_workspace = batches.c.lane_id.in_(
-        select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
-    )
+    here = of_workspace(batches.c.lane_id, workspace_id)
     cancelled = tx.scalars(
         select(batches.c.collected - batches.c.cancel_requested)
         .where(
-            of_workspace,
+            here,
             batches.c.state == BatchState.COLLECTED,
             batches.c.cancel_requested.is_not(None),
         )
@@ -85,7 +78,7 @@ def experience(tx: Connection, workspace_id: int) -> Experience:
     calls = tx.execute(
         select(batches.c.request_count, batches.c.ended - batches.c.created)
         .where(
-            of_workspace,
+            here,
             of_run,
             batches.c.state == BatchState.LIVE,
             batches.c.collected.is_not(None),

@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
-from claude_batch.ledger.batch_contents import recount
+from claude_batch.ledger.batch_contents import IS_DIVISIBLE, recount
 from claude_batch.ledger.portable_sql import among, in_chunks
 from claude_batch.ledger.schema import (
     batches,
@@ -300,13 +300,8 @@ def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
             # Sent again on order: an earlier sending may still be answered.
             requests.c.seq.not_in(select(former_members.c.request_seq)),
         )
-        # The halves of a refused batch are compared with each other, so they stay complete.
-        unsent = select(batches.c.id).where(
-            batches.c.state == BatchState.PACKED,
-            batches.c.half_of.is_(None),
-            batches.c.refusal.is_(None),
-        )
-        packed = and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent))
+        waiting = select(batches.c.id).where(IS_DIVISIBLE)
+        packed = and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(waiting))
         carriers.update(tx.scalars(select(requests.c.batch_id).distinct().where(unpaid, packed)))
         unsent = and_(unpaid, or_(requests.c.state == RequestState.QUEUED, packed))
         withdrawn += transitions.cancel(tx, unsent, by_caller=True)

@@ -86,10 +86,6 @@ class Members:
                 counter = counted or 0
             before, last = identifier, seq
 
-    def add(self, rows: Iterable[tuple[str, int]]) -> None:
-        """Take a few more, in any order."""
-        self._alone.update(rows)
-
     def find(self, identifier: str) -> int | None:
         """Return the row number of a request; None if it is none of these."""
         blocks = self._blocks.get(identifier[:-COUNTER_DIGITS])
@@ -102,10 +98,9 @@ class Members:
 
 def members_of(tx: Connection, batch_id: int) -> Members:
     """Return the requests that a line of a batch may belong to."""
+    left = ((identifier, seq) for _, identifier, seq in _left(tx, [batch_id]))
     # Read all at once: that takes a quarter of one index lookup for each line.
-    members = Members(plain_rows(tx, _MEMBERS, {"batch": batch_id}))
-    members.add((identifier, seq) for _, identifier, seq in _left(tx, [batch_id]))
-    return members
+    return Members(chain(plain_rows(tx, _MEMBERS, {"batch": batch_id}), left))
 
 
 def members_of_all(tx: Connection, batch_ids: Sequence[int]) -> dict[int, Members]:

@@ -12,6 +12,7 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import batch, part_off, recount
+from claude_batch.ledger.portable_sql import of_workspace
 from claude_batch.ledger.schema import batches, lanes, params, requests, results, workspaces
 from claude_batch.ledger.store import Deposed, Ledger, Record, plain_rows
 
@@ -99,14 +100,10 @@ def mark_submitted(
     batch has another id, another process has sent it: raises `Deposed`.
     """
     mine = batch(tx, batch_id)
-    others = (
-        select(batches.c.id)
-        .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(
-            batches.c.remote_id == remote_id,
-            batches.c.id != batch_id,
-            lanes.c.workspace_id == mine.workspace_id,
-        )
+    others = select(batches.c.id).where(
+        batches.c.remote_id == remote_id,
+        batches.c.id != batch_id,
+        of_workspace(batches.c.lane_id, mine.workspace_id),
     )
     if tx.scalar(others.limit(1)) is not None:
         return False
@@ -195,9 +192,9 @@ def settle_interrupted(
     request_count.
     """
     rows = tx.execute(
-        select(batches.c.id, batches.c.armed, batches.c.request_count)
-        .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(batches.c.state == BatchState.SUBMITTING, lanes.c.workspace_id == workspace_id)
+        select(batches.c.id, batches.c.armed, batches.c.request_count).where(
+            batches.c.state == BatchState.SUBMITTING, of_workspace(batches.c.lane_id, workspace_id)
+        )
     ).all()
     for row in rows:
         if row.armed is None:

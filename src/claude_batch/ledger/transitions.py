@@ -26,6 +26,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -127,38 +128,25 @@ def is_double() -> Condition:
 _run = runs.alias("run")
 # An alias: conditions of callers have subqueries of `runs` of their own.
 
-_MAY_RETRY = and_(~requests.c.cancelled, _run.c.cancelled.is_(None))
-_ATTEMPTS_LEFT = requests.c.attempts + 1 < _run.c.max_attempts + requests.c.forgiven
-_FACTS: tuple[Condition, ...] = (
-    _MAY_RETRY,
-    _ATTEMPTS_LEFT,
-    _run.c.past_margin.is_not(None),
-    _run.c.converses.is_(True),
-    _run.c.tools.is_not(None),
-    _run.c.validation_attempts > 1,
-)
+_FACTS: dict[str, Condition] = {
+    "may_retry": and_(~requests.c.cancelled, _run.c.cancelled.is_(None)),
+    "attempts_left": requests.c.attempts + 1 < _run.c.max_attempts + requests.c.forgiven,
+    "past_margin": _run.c.past_margin.is_not(None),
+    "converses": _run.c.converses.is_(True),
+    "has_tools": _run.c.tools.is_not(None),
+    "checks_format": _run.c.validation_attempts > 1,
+}
+"""The fields of `Standing` that follow from a request and its run."""
 
 
-def _standing(facts: Sequence[Any], *, may_retry: bool, contradicted: bool, paid: bool) -> Standing:
-    wanted, attempts_left, past_margin, converses, has_tools, checks_format = map(bool, facts)
-    return Standing(
-        may_retry=may_retry and wanted,
-        attempts_left=attempts_left,
-        past_margin=past_margin,
-        contradicted=contradicted,
-        may_be_paid=paid,
-        converses=converses,
-        has_tools=has_tools,
-        checks_format=checks_format,
-    )
+def _standing(facts: Sequence[Any]) -> Standing:
+    return Standing(**dict(zip(_FACTS, map(bool, facts), strict=True)))
 
 
 def standing_of(tx: Connection, seq: int) -> Standing:
     """Return the facts about one request that decide what follows its outcome."""
-    facts = tx.execute(
-        select(*_FACTS).where(requests.c.seq == seq, _run.c.id == requests.c.run_id)
-    ).one()
-    return _standing(facts, may_retry=True, contradicted=False, paid=True)
+    facts = select(*_FACTS.values()).where(requests.c.seq == seq, _run.c.id == requests.c.run_id)
+    return _standing(tx.execute(facts).one())
 
 
 def conclude(
@@ -253,8 +241,9 @@ def conclude_batches(
 def _deciding(answer: FromClause | None) -> tuple[ColumnElement[Any], ...]:
     """Return the columns that decide what follows: outcome, disposition and facts."""
     if answer is None:
-        return literal(str(Outcome.MISSING)), literal(str(Disposition.FINAL)), *_FACTS
-    return answer.c.outcome, answer.c.disposition, *_FACTS
+        missing = literal(str(Outcome.MISSING)), literal(str(Disposition.FINAL))
+        return *missing, *_FACTS.values()
+    return answer.c.outcome, answer.c.disposition, *_FACTS.values()
 
 
 def _step_of(
@@ -262,8 +251,10 @@ def _step_of(
 ) -> Next:
     """Return what follows for the requests whose `_deciding` columns have these values."""
     ended, asks, *facts = group
-    standing = _standing(facts, may_retry=may_retry, contradicted=contradicted, paid=may_be_paid)
-    return next_step(Outcome(ended), Disposition(asks), standing)
+    at = _standing(facts)
+    may_retry = may_retry and at.may_retry
+    at = replace(at, may_retry=may_retry, contradicted=contradicted, may_be_paid=may_be_paid)
+    return next_step(Outcome(ended), Disposition(asks), at)
 
 
 def _among(

@@ -516,7 +516,7 @@ class _Recovery(DriverPart):
                     tx, owner, remote.id, how="proved", submitted=created, now=now
                 )
                 collected_batches.mark_ended(tx, [(owner, json.dumps(counts), ended)])
-                claim = recovered_batches.Claim(owner, len(lines.sendings), 0)
+                claim = recovered_batches.Claim(owner, len(lines.sendings))
             else:
                 claim = recovered_batches.adopt_forgotten(
                     tx,
@@ -530,8 +530,9 @@ class _Recovery(DriverPart):
                     created=created,
                     ended=ended,
                 )
-        if claim is None or claim.strangers:
-            self.found.strangers[remote.id] = claim.strangers if claim else len(lines.sendings)
+        strangers = len(lines.sendings) - (0 if claim is None else claim.known)
+        if strangers:
+            self.found.strangers[remote.id] = strangers
         if claim is None:
             return
         self.found.adopted[remote.id] = claim.known
