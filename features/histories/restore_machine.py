@@ -105,10 +105,10 @@ class RestoreVerdict(LiveVerdict):
         self._strangers = asked - stored - (self.removed - self._ever_strangers)
         self._ever_strangers |= self._strangers
         self.removed |= self._strangers
-        known_workspaces = self._used_workspaces()
-        self._reported.update(
-            remote.id for remote in self.forgotten() if remote.workspace not in known_workspaces
-        )
+        there = self._used_workspaces()
+        if None not in there:  # else it is the workspace of either key
+            forgotten = self.forgotten()
+            self._reported.update(each.id for each in forgotten if each.workspace not in there)
         self.interrupt()
 
     def recovering(self) -> None:
@@ -127,7 +127,8 @@ class RestoreVerdict(LiveVerdict):
     def _canceled(self) -> set[str]:
         return {row["id"] for row in self.rows("SELECT id FROM requests WHERE state = 'canceled'")}
 
-    def _used_workspaces(self) -> set[str]:
+    def _used_workspaces(self) -> set[str | None]:
+        """The names of the workspaces that something is stored for; None for one without a name."""
         named = "SELECT name FROM workspaces w JOIN lanes l ON l.workspace_id = w.id"
         return {row["name"] for row in self.rows(named)}
 
