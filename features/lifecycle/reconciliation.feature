@@ -497,6 +497,29 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     When the API's clock goes 2 hours on
     Then in the ledger the states of the requests come to be ["succeeded", "succeeded", "succeeded"]
 
+  Scenario: A late failure of one sending decides nothing about a later one that is in doubt too
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 3600}},
+                 {"route": "create", "nth": [2, 3], "action": {"type": "drop_after", "listed_after": 36000}}]}
+      """
+    And a batch provider with {"settling": 86000, "max_attempts": 1}
+    When a run of these prompts is submitted
+      | prompt                                    |
+      | [[sandbox:errored:invalid_request_error]] |
+      | [[sandbox:errored:invalid_request_error]] |
+    Then a batch of the run becomes unknown
+    When "claude-batch unknown" is told --resubmit
+    Then in the ledger the states of the batches come to be ["unknown", "unknown", "unknown"]
+    When "claude-batch unknown" is told --give-up
+    And the API's clock goes 2 hours on
+    Then in the ledger the counts of results come to be [2]
+    And in the ledger the states of the requests are ["lost", "lost"]
+    When the API's clock goes 9 hours on
+    Then in the ledger the counts of results come to be [4]
+    And in the ledger the states of the requests come to be ["errored", "errored"]
+
   Scenario: After three sendings that nobody answered a batch is split
     Given an API
     And the API has the faults

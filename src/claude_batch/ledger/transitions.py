@@ -438,10 +438,10 @@ def _lose_in_doubt(tx: Connection, which: Condition, **values: Any) -> int:
     """
     if not any_former(tx):
         return 0
-    return lose(tx, and_(which, _in_doubt()), counts=False, **values)
+    return lose(tx, and_(which, in_doubt()), counts=False, **values)
 
 
-def _in_doubt() -> Condition:
+def in_doubt() -> Condition:
     """Return the condition for requests that an earlier sending of this turn may have answered.
 
     A line of its batch decides a sending. An error of a live call does not, unless it is a success.

@@ -27,7 +27,6 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
-    true,
     update,
 )
 
@@ -69,7 +68,8 @@ def give_answers(tx: Connection, batch_id: int, *, contradicted: bool) -> int:
 
     Only requests that have no answer and are not sent end this way. For the others, the line is
     kept and its cost counted. ``contradicted``: some line hides a success. Then a lost request
-    stays lost instead of a failure, which may be sent, and paid for, again.
+    stays lost instead of a failure, which may be sent, and paid for, again. So does one of which
+    another sending is in doubt.
     """
     if not any_former(tx):
         return 0
@@ -84,7 +84,10 @@ def give_answers(tx: Connection, batch_id: int, *, contradicted: bool) -> int:
     # A request that is queued again takes only a usable answer; instead of a failure it is sent
     # again.
     was_lost = requests.c.state == RequestState.LOST
-    certain = results.c.outcome == RequestState.SUCCEEDED if contradicted else true()
+    success = results.c.outcome == RequestState.SUCCEEDED
+    in_another = func.coalesce(requests.c.batch_id, batch_id) != batch_id
+    failure = false() if contradicted else ~or_(in_another, transitions.in_doubt())
+    certain = or_(success, failure)
     queued = and_(requests.c.state == RequestState.QUEUED, is_usable())
     answered = and_(line, or_(and_(was_lost, certain), queued), of_this_turn())
     return _conclude_late(tx, batch_id, answered)
