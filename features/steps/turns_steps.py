@@ -500,7 +500,7 @@ def _continuing(context: Context) -> tuple[Engine, Leader]:
 
 def _driver(engine: Engine) -> Conversations:
     client = mock.Mock(server_now=engine.ledger.now)
-    context = DriverContext.of(engine.ledger, client, engine.settings)
+    context = DriverContext(engine.ledger, client, engine.settings)
     return Conversations(context, engine.workbench, lambda: None)
 
 
