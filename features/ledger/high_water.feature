@@ -131,6 +131,32 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line exits with 1
     And the API has been paid 3 times, never twice for the same
 
+  Scenario: What may have been sent live since the backup does not expire before the ledger is recovered
+    Given the API has the faults
+      """
+      {"rules": [{"route": "messages", "action": {"type": "error", "status": 402}}]}
+      """
+    And a command's environment has CLAUDE_BATCH_MODE = live
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --deadline 8s --deadline-margin 1s --fallback none
+    Then the command line exits with 4
+    When a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command runs: resume
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command waits 8.0 seconds
+    And a command runs: resume
+    Then the command line exits with 4
+    When a command runs: retry RUN --only expired
+    Then the command line exits with 3
+    When a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      3 requests may have been sent live since
+      """
+    When a command runs: retry RUN --only expired
+    Then the API has been paid 3 times, never twice for the same
+
   Scenario: Answers to what the backup does not know are reported and kept
     When a command runs: run actor.yaml asks.jsonl
     And a command runs: ledger backup copy.db

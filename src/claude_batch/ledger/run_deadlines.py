@@ -130,10 +130,11 @@ def end_queued(tx: Connection, run_id: str) -> None:
     """End a run's waiting requests, because they did not run before the deadline.
 
     They become ``expired``, but ``lost`` if an earlier sending may have been accepted: that one may
-    have been billed, and its answer may still arrive.
+    have been billed, and its answer may still arrive. What may have been sent before the ledger was
+    restored waits for the recovery.
     """
     queued = and_(requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED)
-    transitions.expire(tx, queued)
+    transitions.expire(tx, and_(queued, ~batch_contents.may_be_forgotten()))
 
 
 def stops_sending(run: Record, now: float) -> bool:
