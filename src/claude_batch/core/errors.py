@@ -160,7 +160,9 @@ class InvalidRequestError(ActorError):
         """Return this error with the name of its request, unless it has a name already."""
         if self.key is not None or type(self) is not InvalidRequestError:
             return self
-        return InvalidRequestError(self.reason, key=key, position=position)
+        named = InvalidRequestError(self.reason, key=key, position=position)
+        named.unpriced_model = self.unpriced_model
+        return named
 
 
 class KeyConflictError(InvalidRequestError):
