@@ -421,7 +421,7 @@ def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
     tx.execute(delete(requests).where(requests.c.seq.in_(chosen)))
     more = len(chosen) == limit
     if not more:
-        _remove_run(tx, run_id)
+        remove_run(tx, run_id)
     return Removed(len(chosen), size, more)
 
 
@@ -431,7 +431,7 @@ def _size(tx: Connection, chosen: list[int]) -> int:
     return int(tx.scalar(asked) or 0) + int(tx.scalar(answered) or 0)
 
 
-def _remove_run(tx: Connection, run_id: str) -> None:
+def remove_run(tx: Connection, run_id: str) -> None:
     """Remove a run that is not fully stored, and that has no requests any more."""
     gone = tx.execute(delete(runs).where(runs.c.id == run_id, runs.c.stored.is_(None))).rowcount
     if not gone:

@@ -26,9 +26,10 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.states import IN_FLIGHT
 from claude_batch.ledger import budgets
-from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output, remove_some
+from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output, remove_run
 from claude_batch.ledger.portable_sql import among, insert_one, upsert
 from claude_batch.ledger.schema import (
+    OF_REQUESTS,
     batch_runs,
     batches,
     contexts,
@@ -445,8 +446,13 @@ def finish_storing(
 
 def drop_run(tx: Connection, run_id: str) -> None:
     """Remove a run that was never fully stored, and so never sent; any other run stays."""
-    while remove_some(tx, run_id).more:
-        pass
+    # At once, and not with `deliveries.remove_some`: hundreds of statements would hold up all other writers.
+    mine = select(requests.c.seq).join(runs, runs.c.id == requests.c.run_id)
+    mine = mine.where(requests.c.run_id == run_id, runs.c.stored.is_(None))
+    for table in OF_REQUESTS:  # some may hold another request's answer
+        tx.execute(delete(table).where(table.c.request_seq.in_(mine)))
+    tx.execute(delete(requests).where(requests.c.seq.in_(mine)))
+    remove_run(tx, run_id)
 
 
 def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:

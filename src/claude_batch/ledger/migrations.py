@@ -293,7 +293,7 @@ def _check_writable(tx: Connection, path: Path, version: int) -> None:
 def _change_schema(tx: Connection, version: int) -> None:
     for first, changed, index in _FORMER_INDEXES:
         if first <= version < changed:
-            tx.exec_driver_sql(f"DROP INDEX {index}")
+            tx.exec_driver_sql(f"DROP INDEX IF EXISTS {index}")  # the first of 2 lack one
     add_what_is_missing(tx)
     for changed, change in _CHANGES:
         if version < changed:

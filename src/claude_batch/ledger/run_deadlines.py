@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import Connection, and_, bindparam, case, func, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, func, or_, select, update
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
@@ -141,6 +141,14 @@ def stops_sending(run: Record, now: float) -> bool:
     """Return whether requests of a run that are queued now end unsent, because of its deadline."""
     passed = run.deadline is not None and run.deadline <= now and run.deadline_closed is None
     return (run.past_margin is not None or passed) and run.fallback == "none"
+
+
+def sends_nothing(now: float) -> ColumnElement[bool]:
+    """Return the condition for a run of which `stops_sending` is true."""
+    passed = and_(
+        runs.c.deadline.is_not(None), runs.c.deadline <= now, runs.c.deadline_closed.is_(None)
+    )
+    return and_(or_(runs.c.past_margin.is_not(None), passed), runs.c.fallback == "none")
 
 
 def conclude(tx: Connection, run_id: str, outcome: str, *, closed: float | None = None) -> None:

@@ -38,7 +38,6 @@ from claude_batch.ledger.held_requests import answer_lost_doubles
 from claude_batch.ledger.portable_sql import among, count_rows, upsert
 from claude_batch.ledger.queries import unfinished
 from claude_batch.ledger.schema import (
-    batch_runs,
     batches,
     candidates,
     former_members,
@@ -561,14 +560,10 @@ def resubmit(tx: Connection, batch_id: int, *, now: float, run_id: str | None = 
     """
     # Requests that are cancelled, or that their deadline would end unsent, are not sent again. They
     # stay in the batch and end with its outcome.
-    of_batch = select(runs).join(batch_runs).where(batch_runs.c.batch_id == batch_id)
-    ending = [
-        run.id
-        for run in tx.execute(of_batch)
-        if run.cancelled is not None or run_deadlines.stops_sending(run, now)
-    ]
+    ends = or_(runs.c.cancelled.is_not(None), run_deadlines.sends_nothing(now))
+    stays = exists().where(runs.c.id == requests.c.run_id, ends)
     mine, sendings = _undecided(tx, batch_id, run_id)
-    mine = and_(mine, ~requests.c.cancelled, requests.c.run_id.not_in(ending))
+    mine = and_(mine, ~or_(requests.c.cancelled, stays))
     remember_former(tx, select(requests.c.batch_id, requests.c.seq, sendings).where(mine))
     return transitions.unpack(tx, mine, sendings=sendings, due=now)
 

@@ -31,6 +31,7 @@ An exception ends the request in an `api_error` that names it; the batch continu
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
@@ -39,7 +40,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from pkgutil import resolve_name
 from typing import Any, cast
 from zlib import crc32
 
@@ -558,13 +558,17 @@ def load_responder(named: str | Responder) -> Responder:
     """Return the function of `module:function`; the working directory is searched first."""
     if not isinstance(named, str):
         return named
-    if not all(named.partition(":")):
+    module, _, function = named.partition(":")
+    if not module or not function:
         raise ResponderError(f"--responder {named!r}: write module:function")
     if "" not in sys.path and "." not in sys.path:
         sys.path.insert(0, "")
     try:
-        found: Any = resolve_name(named)
-    except (ImportError, AttributeError, ValueError) as error:
+        # Not `pkgutil.resolve_name`, which takes no file whose name has a hyphen.
+        found: Any = importlib.import_module(module)
+        for part in function.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
         raise ResponderError(f"--responder {named!r}: {error}") from error
     if not callable(found) or inspect.iscoroutinefunction(found):
         raise ResponderError(f"--responder {named!r} is not a plain function")
