@@ -190,6 +190,9 @@ class Process:
         return found[0] if found else None
 
     async def _recover(self, found: list[Recovered], even_if_whole: bool) -> None:
+        if not even_if_whole and recovery.is_whole(self.ledger):
+            found.append(Recovered(was_whole=True))
+            return
         with contextlib.suppress(ActorError):
             found.append(
                 await recovery.recover(

@@ -66,6 +66,7 @@ Feature: A document that would keep the machine busy is refused by its name
     Then 5 ordinary PDFs are counted by one process, and by another one after it was killed
     And the process that counts has no key, and a fork starts its own
     And a program without a Python of its own runs the function itself
+    And in a program whose sockets have a default timeout, one process echoes 1,000,000 bytes, then 10 bytes, and again
 
   Scenario: The next document is read, whatever a library does in that process
     Then a limited function is refused as follows

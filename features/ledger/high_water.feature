@@ -683,7 +683,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: run actor.yaml asks.jsonl more.jsonl
     Then the command line exits with 0
 
-  Scenario: The key of a workspace that the restored ledger does not know recovers it, too
+  Scenario: The key of a workspace that the restored ledger does not know recovers it on order
     Given a command's environment has CLAUDE_BATCH_SETTLING = 1ms
     And the API has the faults
       """
@@ -698,16 +698,10 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger recover
     Then the command line exits with 0
     When a command's environment has ANTHROPIC_API_KEY = sk-ant-other-key
-    And a command runs: ledger recover
+    And a command runs: ledger recover --even-if-whole
     Then the command line exits with 0 and says
       """
       has the answers to 1 request that this ledger does not have
-      """
-    When a command's environment has ANTHROPIC_API_KEY = sk-ant-marked-for-the-search-0123456789
-    And a command runs: ledger recover
-    Then the command line exits with 0 and says
-      """
-      there is nothing to recover
       """
 
   Scenario: What waited for a key without a known workspace is not sent again if another key has recovered that workspace

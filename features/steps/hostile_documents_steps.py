@@ -6,6 +6,7 @@ import io
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 import zipfile
@@ -203,6 +204,21 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     with mock.patch.object(sys, "frozen", True, create=True):
         assert int(_limited("pid_of")) == os.getpid()
+
+
+@then(
+    "in a program whose sockets have a default timeout, one process echoes 1,000,000 bytes, "
+    "then 10 bytes, and again"
+)
+def _(context: Context) -> None:
+    context.add_cleanup(socket.setdefaulttimeout, socket.getdefaulttimeout())
+    socket.setdefaulttimeout(30)
+    _kill()
+    pids = set[bytes]()
+    for size in (1_000_000, 10, 1_000_000, 10):
+        assert len(_limited("prints", b"x" * size)) == size
+        pids.add(_limited("pid_of"))
+    assert len(pids) == 1, pids
 
 
 @rule("the tokens of a PDF are known or not,")

@@ -59,6 +59,8 @@ class _Process:
         # The process gets the present import path, even if the program changed it.
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
         self._socket, theirs = socket.socketpair()
+        # After `socket.setdefaulttimeout` it would be non-blocking, and so would the child's stdin.
+        theirs.settimeout(None)
         with theirs:
             try:
                 self._process = subprocess.Popen(

@@ -354,11 +354,12 @@ async def _upload(receive: Receive) -> AsyncGenerator[bytes]:
 
 def _unreachable(error: Unreachable, method: str, path: str) -> Refusal:
     """Return the response to a call whose call to the API got no whole response."""
-    cause = error.__cause__ or error
+    cause = error.__cause__
     late = isinstance(cause, httpx2.TimeoutException)
+    why = error.reason if cause is None else type(cause).__name__
     safe = error.never_connected or _may_repeat(method, path)
     words = "was not reached" if error.never_connected else "did not answer"
-    return _unanswered(504 if late else 502, f"the API {words} ({type(cause).__name__})", safe)
+    return _unanswered(504 if late else 502, f"the API {words} ({why})", safe)
 
 
 def _unanswered(status: int, words: str, safe: bool) -> Refusal:

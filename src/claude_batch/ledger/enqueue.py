@@ -446,7 +446,7 @@ def finish_storing(
 
 def drop_run(tx: Connection, run_id: str) -> None:
     """Remove a run that was never fully stored, and so never sent; any other run stays."""
-    # At once, and not with `deliveries.remove_some`: hundreds of statements would hold up all other writers.
+    # Not with `remove_some`, whose hundreds of statements would hold up all other writers.
     mine = select(requests.c.seq).join(runs, runs.c.id == requests.c.run_id)
     mine = mine.where(requests.c.run_id == run_id, runs.c.stored.is_(None))
     for table in OF_REQUESTS:  # some may hold another request's answer

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import live_calls, submissions
-from claude_batch.ledger.portable_sql import count_rows, drop_meta, insert_one, meta_value, put_meta
+from claude_batch.ledger.portable_sql import drop_meta, insert_one, meta_value, put_meta
 from claude_batch.ledger.schema import batches, credentials, lanes, meta, requests, runs, workspaces
 from claude_batch.ledger.store import Record, now_in
 from claude_batch.ledger.uploaded_files import move_files
@@ -70,13 +70,6 @@ def ensure_workspace(
         )
     )
     return workspace_id
-
-
-def is_used(tx: Connection, base_url: str, fingerprint: str) -> bool:
-    """Return whether requests were stored for the workspace of a credential."""
-    mine = credentials.c.workspace_id == lanes.c.workspace_id
-    of_credential = credentials.c.base_url == base_url, credentials.c.fingerprint == fingerprint
-    return count_rows(tx, lanes.join(credentials, mine), *of_credential) > 0
 
 
 def has_former_spelling(tx: Connection, base_url: str) -> bool:

@@ -152,17 +152,10 @@ async def recover(
 
     ``force`` lets the ledger send again even if something could not be judged, which may then be
     billed twice, and sends what had waited for a refused key with this one. A workspace that was
-    recovered before those of other keys is left alone, unless ``even_if_whole``, and so is a whole
-    ledger, because a recovery keeps it from sending. Raises `LedgerError` if a process drives the
-    ledger, `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the API cannot
-    be reached. Earlier findings stay stored.
+    recovered before those of other keys is left alone, unless ``even_if_whole``. Raises
+    `LedgerError` if a process drives the ledger, `AccountHaltedError` if the key is refused, and
+    `EngineStoppedError` if the API cannot be reached. Earlier findings stay stored.
     """
-    fingerprint = ledger.fingerprint(client.credential)
-    with ledger.read() as tx:
-        # A workspace that the ledger does not know may be one that it has forgotten.
-        is_known = workspaces.is_used(tx, client.base_url, fingerprint)
-    if is_known and not even_if_whole and is_whole(ledger):
-        return Recovered(was_whole=True)
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:
@@ -171,13 +164,12 @@ async def recover(
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)
             is_recovered = workspaces.workspace_row(tx, here).behind is None
-            is_late = is_recovered and not even_if_whole and _has_all(ledger, tx, mark)
-            if is_late and workspaces.is_used(tx, client.base_url, fingerprint):
+            if is_recovered and not even_if_whole and _has_all(ledger, tx, mark):
                 return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
                 context = DriverContext(ledger, client, settings)
-                recovery = _Recovery(context, here, is_copy=even_if_whole, is_late=is_late)
+                recovery = _Recovery(context, here, is_copy=even_if_whole)
                 return await recovery.run(force)
             except ServerChanged:
                 raise LedgerError(
@@ -199,25 +191,19 @@ _AGAIN = "What was found is kept; repeat `claude-batch ledger recover`"
 
 
 class _Recovery(DriverPart):
-    def __init__(
-        self, context: DriverContext, workspace_id: int, *, is_copy: bool, is_late: bool
-    ) -> None:
-        """Begin a recovery, or continue one.
-
-        ``is_copy`` if the mark may have been restored too. ``is_late`` if the ledger has been
-        recovered already, without this workspace.
-        """
+    def __init__(self, context: DriverContext, workspace_id: int, *, is_copy: bool) -> None:
+        """Begin a recovery, or continue one; ``is_copy`` if the mark may have been restored too."""
         super().__init__(context)
         self._is_copy = is_copy
         self._here = workspace_id
-        self._leader, self._behind, self._begins = self._begin(is_late=is_late)
+        self._leader, self._behind, self._begins = self._begin()
         self._polling = Polling(context)
         self._collection = Collection(context)
         self.found = Recovered()
         self._foreign: list[RemoteBatch] = []
         """Batches whose results have no line of the ledger."""
 
-    def _begin(self, *, is_late: bool) -> tuple[Leader, float, bool]:
+    def _begin(self) -> tuple[Leader, float, bool]:
         """Begin the recovery, or continue one.
 
         The workspace gets a new epoch. If another copy of the ledger may have the same incarnation
@@ -233,7 +219,7 @@ class _Recovery(DriverPart):
             # Without a mark, a copy of a file that was already behind may have been restored. A
             # server shows that by itself, and its next process may have no mark.
             anew = moved or (mark is None and not on_server(self._ledger.location))
-            is_first = not is_late and (anew or not is_known_to_be_behind or not is_counted)
+            is_first = anew or not is_known_to_be_behind or not is_counted
             if is_first or self._is_copy:
                 # This ends with a new mark, which no longer shows what the other workspaces have
                 # forgotten. Those that are not behind after that were recovered before this one.

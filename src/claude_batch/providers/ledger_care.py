@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from claude_batch.core.errors import ActorConfigurationError, LedgerError
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import queries
 from claude_batch.ledger.backends.backend import Worker
@@ -118,21 +118,19 @@ def recover_ledger(
 ) -> Recovered:
     """Recover the provider's ledger in the workspace of its key; see `lifecycle.recovery`.
 
-    No process may drive the ledger meanwhile, the provider included.
+    No process may drive the ledger meanwhile, the provider included. A ledger that its mark shows
+    to be whole is left alone unless ``even_if_whole``, because a recovery keeps it from sending.
     """
-    try:
-        return _with_client(
-            provider,
-            lambda ledger, client: recover(
-                ledger, client, provider.settings, force=force, even_if_whole=even_if_whole
-            ),
-        )
-    except ActorConfigurationError:
-        # Without a usable key there is still the question of whether the ledger is whole.
+    if not even_if_whole:
         with closing(Ledger(provider.ledger)) as ledger:
-            if even_if_whole or not is_whole(ledger):
-                raise
-        return Recovered(was_whole=True)
+            if is_whole(ledger):
+                return Recovered(was_whole=True)
+    return _with_client(
+        provider,
+        lambda ledger, client: recover(
+            ledger, client, provider.settings, force=force, even_if_whole=even_if_whole
+        ),
+    )
 
 
 def confirm_key(provider: ClaudeBatchProvider, run_id: str) -> tuple[str, bool]:

@@ -38,6 +38,9 @@ _T = TypeVar("_T")
 WORKERS = 32
 """Maximum threads that work at once. One whose function exceeds its timeout is not counted."""
 
+IDLE_SECONDS = 10.0
+"""Seconds that an idle thread waits for more work before it ends."""
+
 STUCK_SECONDS = 60.0
 """Seconds after which a function without a timeout no longer counts as working."""
 
@@ -109,59 +112,79 @@ class Job:
 
 
 class WorkerPool:
-    """Daemon threads that live as long as jobs wait for them. Thread-safe."""
+    """Daemon threads that are started when there is work, and kept for a while. Thread-safe.
+
+    Starting one takes longer than most functions, whose ``threading.local`` would be made anew.
+    """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
         """Reset after a fork: the threads and their jobs stay with the parent process."""
-        self._lock = threading.Lock()
+        self._ready = threading.Condition()
         self._queue: deque[Job] = deque()
-        self._at_work: set[Job] = set()
+        self._at_work: dict[threading.Thread, Job | None] = {}
+        self._idle = 0
 
     def submit(self, job: Job) -> None:
         """Run a job on a thread; jobs start in the order in which they are submitted."""
         if _inside.get():
             # A pool thread waits for this job; queueing it in the same pool could deadlock.
-            _start(job.run)
+            _thread(job.run).start()
             return
-        with self._lock:
+        with self._ready:
             self._queue.append(job)
-        self.relieve()
+            self._staff()
+            self._ready.notify()
 
     def relieve(self) -> None:
-        """Start threads for waiting jobs, also in place of those that are stuck."""
-        while (job := self._next()) is not None:
+        """Start threads to replace those that are stuck, if there is work for them."""
+        with self._ready:
+            self._staff()
+
+    def _staff(self) -> None:
+        if len(self._queue) <= self._idle:
+            return
+        for _ in range(min(len(self._queue) - self._idle, WORKERS - self._working())):
+            thread = _thread(self._work)
+            self._at_work[thread] = None
             try:
-                _start(partial(self._work, job))
+                thread.start()
             except RuntimeError:
-                with self._lock:
-                    self._at_work.discard(job)
-                    self._queue.appendleft(job)
+                del self._at_work[thread]
                 raise
 
-    def _next(self) -> Job | None:
-        """Return the next job, or None if none waits or enough threads work."""
-        with self._lock:
-            if not self._queue:
-                return None
-            if sum(not job.is_stuck for job in self._at_work) >= WORKERS:
-                return None
-            job = self._queue.popleft()
-            self._at_work.add(job)
-            return job
+    def _working(self) -> int:
+        """Return the number of threads whose function has not exceeded its timeout."""
+        return sum(job is None or not job.is_stuck for job in self._at_work.values())
 
-    def _work(self, job: Job | None) -> None:
-        while job is not None:
+    def _work(self) -> None:
+        me = threading.current_thread()
+        while (job := self._next(me)) is not None:
             job.run()
-            with self._lock:
-                self._at_work.discard(job)
-            job = self._next()
+            with self._ready:
+                self._at_work[me] = None
+
+    def _next(self, me: threading.Thread) -> Job | None:
+        """Return the next job, or None if the thread should end."""
+        with self._ready:
+            # A thread that was stuck and has returned may have been replaced meanwhile.
+            while self._working() <= WORKERS:
+                if self._queue:
+                    job = self._at_work[me] = self._queue.popleft()
+                    return job
+                self._idle += 1
+                woken = self._ready.wait(IDLE_SECONDS)
+                self._idle -= 1
+                if not woken and not self._queue:
+                    break
+            del self._at_work[me]
+            return None
 
 
-def _start(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="claude-batch-middleware", daemon=True).start()
+def _thread(work: Callable[[], None]) -> threading.Thread:
+    return threading.Thread(target=work, name="claude-batch-middleware", daemon=True)
 
 
 POOL: WorkerPool = WorkerPool()
