@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from claude_batch.core.errors import BudgetExceededError
+from claude_batch.core.errors import BudgetExceededError, BudgetScope
 from claude_batch.core.quantities import count_of, usd, write_usd
 from claude_batch.core.settings import naming_ledger
 from claude_batch.ledger import budgets, charges, queries
@@ -15,12 +15,20 @@ from claude_batch.lifecycle.budget_room import today, whose
 
 
 class Held(NamedTuple):
-    """The reason why requests of a run wait for a budget. Money is in nano-dollars."""
+    """The reason why requests of a run wait for a budget. Money is in nano-dollars.
+
+    Its fields are those of `held` in the output of `status --json`.
+    """
 
     requests: int
     """Number of queued requests of the run, none of which fits now."""
-    budget: Budget
-    """The budget that must be changed, or else the one with least left."""
+    scope: BudgetScope
+    name: str
+    amount: int
+    spent: int
+    """Amount that was paid, or may have been paid for calls without a known end."""
+    reserved: int
+    """Highest possible cost of the work in progress; the unused part is released."""
     kept: int
     """Amount that the run keeps for the next turns of its conversations in progress."""
     needed: int | None
@@ -32,13 +40,12 @@ class Held(NamedTuple):
 
     def describe(self, run_id: str) -> str:
         """Return a message that names the budget and the command that changes it."""
-        scope, name = self.budget.key
-        spent, reserved = write_usd(self.budget.gone), write_usd(self.budget.reserved)
+        spent, reserved = write_usd(self.spent), write_usd(self.reserved)
         kept = f", {write_usd(self.kept)} kept for next turns" if self.kept else ""
         words = (
             f"{count_of(self.requests, 'request is', 'requests are')} held: "
-            f"{whose(scope, name)} is "
-            f"{write_usd(self.budget.amount)}, {spent} of it spent, {reserved} reserved{kept}; "
+            f"{whose(self.scope, self.name)} is "
+            f"{write_usd(self.amount)}, {spent} of it spent, {reserved} reserved{kept}; "
         )
         if self.needed is None:
             return (
@@ -47,12 +54,12 @@ class Held(NamedTuple):
             )
         change = {
             "run": f"raise it with `claude-batch budget {run_id} USD`",
-            "actor": f"raise it with `claude-batch budget --actor {name} USD`",
+            "actor": f"raise it with `claude-batch budget --actor {self.name} USD`",
             "day": "raise it with `claude-batch budget --daily USD`",
-        }[scope]
+        }[self.scope]
         if not self.for_good:
             # Answers are awaited, and most of them cost less than was reserved for them.
-            waits = "wait for the next day" if scope == "day" else "wait for earlier answers"
+            waits = "wait for the next day" if self.scope == "day" else "wait for earlier answers"
             change = f"{waits}, or {change}"
         return f"{words}the smallest may cost {write_usd(self.needed)}; {change}"
 
@@ -78,7 +85,16 @@ def _held(each: Sequence[Budget], waits: Waiting, kept: int) -> Held | None:
         return None
     for_good = [budget for budget in short if _holds_for_good(budget, smallest)]
     tightest = min(for_good or short, key=lambda budget: budget.left)
-    return Held(waits.requests, tightest, kept, needed=smallest, for_good=bool(for_good))
+    return Held(
+        waits.requests,
+        *tightest.key,
+        amount=tightest.amount,
+        spent=tightest.gone,
+        reserved=tightest.reserved,
+        kept=kept,
+        needed=smallest,
+        for_good=bool(for_good),
+    )
 
 
 def _holds_for_good(budget: Budget, smallest: int | None) -> bool:
@@ -98,8 +114,8 @@ def held_error(run_id: str, held: Held, location: str) -> BudgetExceededError:
     words = naming_ledger(held.describe(run_id), location)
     return BudgetExceededError(
         f"{run_id}: {words}. Nothing was marked failed",
-        scope=held.budget.scope,
-        budget_usd=usd(held.budget.amount),
+        scope=held.scope,
+        budget_usd=usd(held.amount),
         needed_usd=usd(held.needed or 0),
         run_id=run_id,
     )

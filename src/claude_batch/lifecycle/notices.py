@@ -191,14 +191,14 @@ class Noticing:
         before = self._held.pop(run.id, None)
         if held is None:
             return
-        now = self._held[run.id] = (*held.budget.key, held.budget.amount)
+        now = self._held[run.id] = (held.scope, held.name, held.amount)
         if now != before:
             self._observers.report(
                 RunHeld(
                     ledger=self._observers.ledger,
                     workspace=workspaces.workspace_row(tx, run.workspace_id).name,
                     run_id=run.id,
-                    scope=held.budget.scope,
+                    scope=held.scope,
                     requests=held.requests,
                     reason=naming_ledger(held.describe(run.id), self._ledger.location),
                 )
