@@ -291,9 +291,10 @@ def _check_writable(tx: Connection, path: Path, version: int) -> None:
 
 
 def _change_schema(tx: Connection, version: int) -> None:
+    if_it_exists = "IF EXISTS " if version == 2 else ""  # the first ledgers of version 2 lack one
     for first, changed, index in _FORMER_INDEXES:
         if first <= version < changed:
-            tx.exec_driver_sql(f"DROP INDEX IF EXISTS {index}")  # the first of 2 lack one
+            tx.exec_driver_sql(f"DROP INDEX {if_it_exists}{index}")
     add_what_is_missing(tx)
     for changed, change in _CHANGES:
         if version < changed:
