@@ -17,6 +17,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
+    Subquery,
     and_,
     bindparam,
     case,
@@ -143,12 +144,22 @@ def missing_requests(tx: Connection, run_id: str) -> int:
     return count_rows(tx, requests, requests.c.run_id == run_id, lacks_result())
 
 
-def missing_sendings(tx: Connection, run_id: str) -> int:
-    """Count like `missing_requests`, plus earlier sendings whose results would be kept as well."""
+def _lacking(run_id: str) -> Subquery:
+    """Return the sendings of a run whose results are missing: the request and the batch of each.
+
+    Includes sendings of requests that left their batch. A late result of these is kept as well.
+    """
+    mine = requests.c.run_id == run_id
+    here = select(requests.c.seq, requests.c.batch_id).where(mine, lacks_result())
     former = former_members.join(requests, requests.c.seq == former_members.c.request_seq)
     former = former.join(batches, batches.c.id == former_members.c.batch_id)
-    left = count_rows(tx, former, requests.c.run_id == run_id, _ended(), _FORMER_LACKS)
-    return missing_requests(tx, run_id) + left
+    left = select(requests.c.seq, batches.c.id).select_from(former)
+    return here.union(left.where(mine, _ended(), _FORMER_LACKS)).subquery()
+
+
+def missing_sendings(tx: Connection, run_id: str) -> int:
+    """Return how many sendings of a run's requests are in an ended batch without their result."""
+    return count_rows(tx, _lacking(run_id))
 
 
 def _ended() -> ColumnElement[bool]:
@@ -166,19 +177,8 @@ def incomplete_batches(tx: Connection, run_id: str) -> list[Record]:
 
     Includes batches whose missing results belong to requests that were sent again on order since.
     """
-    lacking = select(requests.c.batch_id).where(requests.c.run_id == run_id, lacks_result())
-    left = (
-        select(former_members.c.batch_id)
-        .join(requests, requests.c.seq == former_members.c.request_seq)
-        .where(requests.c.run_id == run_id, _FORMER_LACKS)
-    )
-    return list(
-        tx.execute(
-            select(batches)
-            .where(batches.c.id.in_(lacking.union(left)), _ended())
-            .order_by(batches.c.id)
-        )
-    )
+    found = select(batches).where(batches.c.id.in_(select(_lacking(run_id).c.batch_id)), _ended())
+    return list(tx.execute(found.order_by(batches.c.id)))
 
 
 def _answered_earlier(tx: Connection, batch_id: int) -> ColumnElement[bool] | None:
