@@ -142,6 +142,22 @@ Feature: Results that are missing are fetched again for a day before they are lo
     And the run's cost becomes what the API's bill of 10 answers comes to
     And the API has processed 10 requests, none twice
 
+  Scenario: A missing result of a request that was given up is counted once when it is fetched
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 3600}},
+                 {"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
+      """
+    And a batch provider with {"settling": 86000, "missing_after": 1}
+    When a run of 2 prompts is submitted
+    Then a batch of the run becomes unknown
+    When "claude-batch unknown" is told --give-up
+    And the API's clock goes 2 hours on
+    Then in the ledger the states of the batches come to be ["collected"]
+    When the API has no faults any more
+    Then the run's results are fetched again, and 1 are there
+
   Scenario: A conversation that is asked again on order goes on to its end
     Given an API
     And the API has the faults

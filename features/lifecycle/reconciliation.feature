@@ -520,6 +520,30 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then in the ledger the counts of results come to be [4]
     And in the ledger the states of the requests come to be ["errored", "errored"]
 
+  Scenario: A failure that is fetched late ends no request of which an earlier sending is in doubt
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 36000}},
+                 {"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
+      """
+    And a batch provider with {"settling": 86000, "missing_after": 1, "max_attempts": 1}
+    When a run of these prompts is submitted
+      | prompt                                    |
+      | [[sandbox:errored:invalid_request_error]] |
+      | [[sandbox:errored:invalid_request_error]] |
+    Then a batch of the run becomes unknown
+    When "claude-batch unknown" is told --resubmit
+    Then in the ledger the states of the requests come to be ["lost", "lost"]
+    When the API has no faults any more
+    Then the run's results are fetched again, and 0 are there
+    And in the ledger the counts of results are [2]
+    And in the ledger the states of the requests are ["lost", "lost"]
+    When the API's clock goes 11 hours on
+    Then in the ledger the counts of results come to be [4]
+    And the run's results are fetched again, and 2 are there
+    And in the ledger the states of the requests are ["errored", "errored"]
+
   Scenario: After three sendings that nobody answered a batch is split
     Given an API
     And the API has the faults

@@ -134,6 +134,13 @@ def _(context: Context, count: int, second: float, seconds: str) -> None:
         context.pace.refused(second, context.pace_turns.popleft(), {}, wait)
 
 
+@when("a call is refused at second {second:g}, and a function ends the pause at second {end:g}")
+def _(context: Context, second: float, end: float) -> None:
+    turn = context.pace_turns.popleft()
+    context.pace.refused(second, turn, {}, 60.0)
+    context.pace.change_pause(turn, end)
+
+
 def _left(pace: Pace, now: float) -> Turn:
     turn = pace.ask(now, pace.cost_of(0), 1)
     assert isinstance(turn, Turn), turn

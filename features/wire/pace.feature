@@ -142,6 +142,14 @@ Feature: Live calls leave as fast as the API allows, and no faster
     When 4 calls ask to leave at second 6
     Then 1 of them left, and the others wait for a call to end
 
+  Scenario: a late refusal does not extend the pause that a function has decided
+    Given a pace, and callers that have at most 4 calls under way
+    When 4 calls ask to leave at second 0
+    And a call is refused at second 1, and a function ends the pause at second 3
+    And 3 calls are refused at second 2 with retry-after 60
+    And 2 calls ask to leave at second 2
+    Then 0 of them left, and the others wait 1 seconds
+
   Scenario: a call that fails otherwise makes room, and one that never left takes nothing
     Then after each of these calls the next one waits as follows
       | left of 60 a minute | calls                | seconds |

@@ -194,7 +194,9 @@ class _Draw:
             "counts_after": 0.7 if self._chance(0.2) else 0.0,
             "listed_after": self.late if self._chance(0.15) else 0.0,
             "queue_limit": self.max_requests * 2 if self._chance(0.15) else 500_000,
-            "workspace_header": not self._chance(0.1),
+            # Without a name, only a batch that the ledger sent before shows that a deleted one is
+            # gone. A stranger may delete the first one, and the storm would wait for 29 days.
+            "workspace_header": not self._chance(0.1) or self.deleting,
             # The server's clock is the one that counts, however wrong it is.
             "clock_offset": self.random.choice((0.0, 0.0, 0.0, -90.0, 3600.0, -1e6, 1e6)),
             "seed": self.seed,

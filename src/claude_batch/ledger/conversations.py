@@ -83,24 +83,6 @@ class ToolResult(NamedTuple):
 # Next steps of an answer --------------------------------------------------------------------------
 
 
-def is_usable(answer: Any = results) -> Any:
-    """Return the condition for a joined line that a request can end with instead of being sent."""
-    unusable = (Disposition.MALFORMED, Disposition.UNDOCUMENTED)
-    return and_(answer.c.outcome == RequestState.SUCCEEDED, answer.c.disposition.not_in(unusable))
-
-
-def of_this_turn(answer: Any = results) -> Any:
-    """Return the condition for a joined answer that its conversation has not continued from."""
-    consumed = (
-        select(conversations.c.consumed)
-        .where(conversations.c.request_seq == requests.c.seq)
-        # Of the outer query, also if that is itself a subquery.
-        .correlate(requests)
-        .scalar_subquery()
-    )
-    return answer.c.sending > func.coalesce(consumed, -1)
-
-
 # Conversations between two turns ------------------------------------------------------------------
 
 

@@ -371,8 +371,7 @@ def answers_with_tools(
                 requests.c.seq.in_(_conversing()),
                 or_(and_(requests.c.state == RequestState.CONTINUING, OF_ANSWER), found),
                 results.c.disposition == Disposition.TOOLS,
-                conversations.is_usable(),
-                conversations.of_this_turn(),
+                transitions.can_answer(),
                 or_(
                     requests.c.seq > seq,
                     and_(requests.c.seq == seq, results.c.sending > sending),

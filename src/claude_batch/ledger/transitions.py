@@ -35,6 +35,7 @@ from sqlalchemy import (
     bindparam,
     case,
     exists,
+    false,
     func,
     literal,
     null,
@@ -44,7 +45,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.outcome import Disposition, Next, Outcome, Standing, next_step
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import FAILED, BatchState, RequestState
 from claude_batch.ledger.portable_sql import meta_value, put_meta
 from claude_batch.ledger.schema import (
     batches,
@@ -319,6 +320,47 @@ def reject(tx: Connection, seqs: Sequence[int], *, posts: int) -> dict[int, int]
     return {row.seq: row.answered_by for row in ended}
 
 
+# Late lines ---------------------------------------------------------------------------------------
+
+
+def _of_this_turn(sent: Any) -> Condition:
+    """Return the condition for a sending that its conversation has not continued from."""
+    consumed = (
+        select(conversations.c.consumed)
+        .where(conversations.c.request_seq == requests.c.seq)
+        # Of the outer query, also if that is itself a subquery.
+        .correlate(requests)
+        .scalar_subquery()
+    )
+    return sent.c.sending > func.coalesce(consumed, -1)
+
+
+def can_answer(line: Any = results) -> Condition:
+    """Return the condition for a joined line that a request ends with instead of being sent."""
+    unusable = (Disposition.MALFORMED, Disposition.UNDOCUMENTED)
+    usable = and_(line.c.outcome == Outcome.SUCCEEDED, line.c.disposition.not_in(unusable))
+    return and_(usable, _of_this_turn(line))
+
+
+def ends_late(*, contradicted: bool) -> Condition:
+    """Return the condition for requests that a joined line ends, although none waits for it.
+
+    ``contradicted``: some failure of its batch hides a success. By the state of the request:
+
+    - queued: an answer, which saves a sending. After a failure it is sent anyway.
+    - lost: any success, because it was billed. Also a failure that hides no success, if no other
+      sending is in doubt; a failed request may be sent, and paid for, again.
+    - failed: a success that replaced its own failure.
+    """
+    state, success = requests.c.state, results.c.outcome == Outcome.SUCCEEDED
+    replaced = and_(state.in_(FAILED), requests.c.answered_by == results.c.sending)
+    in_another = func.coalesce(requests.c.batch_id, results.c.batch_id) != results.c.batch_id
+    certain = false() if contradicted else ~or_(in_another, in_doubt())
+    lost = and_(state == RequestState.LOST, or_(success, certain))
+    ended = and_(or_(lost, and_(replaced, success)), _of_this_turn(results))
+    return or_(ended, and_(state == RequestState.QUEUED, can_answer()))
+
+
 # The queue and batches ----------------------------------------------------------------------------
 
 
@@ -453,14 +495,8 @@ def in_doubt() -> Condition:
         batches.c.id == former_members.c.batch_id,
         or_(results.c.outcome == Outcome.SUCCEEDED, batches.c.state != BatchState.LIVE),
     )
-    consumed = (
-        select(conversations.c.consumed)
-        .where(conversations.c.request_seq == requests.c.seq)
-        .correlate(requests)
-        .scalar_subquery()
-    )
-    this_turn = former_members.c.sending > func.coalesce(consumed, -1)
-    return exists().where(former_members.c.request_seq == requests.c.seq, this_turn, ~line)
+    former = former_members.c.request_seq == requests.c.seq
+    return exists().where(former, _of_this_turn(former_members), ~line)
 
 
 def cancel(tx: Connection, which: Condition, *, by_caller: bool = False) -> int:

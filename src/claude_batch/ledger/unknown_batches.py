@@ -17,12 +17,12 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
+    Subquery,
     and_,
     bindparam,
     case,
     delete,
     exists,
-    false,
     func,
     literal_column,
     or_,
@@ -30,10 +30,10 @@ from sqlalchemy import (
     update,
 )
 
-from claude_batch.core.states import FAILED, BatchState, CandidateState, RequestState
+from claude_batch.core.states import BatchState, CandidateState, RequestState
 from claude_batch.ledger import charges, run_deadlines, transitions
 from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelled
-from claude_batch.ledger.conversations import continuing_counts, is_usable, of_this_turn
+from claude_batch.ledger.conversations import continuing_counts
 from claude_batch.ledger.held_requests import answer_lost_doubles
 from claude_batch.ledger.portable_sql import among, count_rows, upsert
 from claude_batch.ledger.queries import unfinished
@@ -62,55 +62,31 @@ def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:
     )
 
 
-def give_answers(tx: Connection, batch_id: int, *, contradicted: bool) -> int:
-    """End requests that left a batch with its late lines; return their number.
+def give_answers(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
+    """End requests that left a batch with its late lines, as `transitions.ends_late` allows."""
+    fill(tx, batch_id, transitions.former_of(batch_id), contradicted=contradicted)
 
-    Only requests that have no answer and are not sent end this way. For the others, the line is
-    kept and its cost counted. ``contradicted``: some line hides a success. Then a lost request
-    stays lost instead of a failure, which may be sent, and paid for, again. So does one of which
-    another sending is in doubt.
+
+def fill(tx: Connection, batch_id: int, *which: ColumnElement[bool], contradicted: bool) -> None:
+    """End requests with late lines of a collected batch, as `transitions.ends_late` allows.
+
+    For the others, the line is kept and its cost counted. Lost doubles of them end too.
     """
-    if not any_former(tx):
-        return 0
-    line = and_(
-        results.c.request_seq == requests.c.seq,
-        results.c.batch_id == batch_id,
-        exists().where(
-            former_members.c.batch_id == batch_id,
-            former_members.c.request_seq == requests.c.seq,
-        ),
-    )
-    # A request that is queued again takes only a usable answer; instead of a failure it is sent
-    # again.
-    was_lost = requests.c.state == RequestState.LOST
-    success = results.c.outcome == RequestState.SUCCEEDED
-    in_another = func.coalesce(requests.c.batch_id, batch_id) != batch_id
-    failure = false() if contradicted else ~or_(in_another, transitions.in_doubt())
-    certain = or_(success, failure)
-    queued = and_(requests.c.state == RequestState.QUEUED, is_usable())
-    answered = and_(line, or_(and_(was_lost, certain), queued), of_this_turn())
-    return _conclude_late(tx, batch_id, answered)
-
-
-def _conclude_late(tx: Connection, batch_id: int, answered: ColumnElement[bool]) -> int:
-    """End lost or waiting requests with late lines of a batch; return their number.
-
-    ``answered`` joins them to their lines. Lost doubles of them end too.
-    """
+    line = and_(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
+    answered = and_(line, *which, transitions.ends_late(contradicted=contradicted))
     concerned = list(tx.scalars(select(requests.c.run_id).distinct().where(answered)))
     if not concerned:
-        return 0
+        return
     ended = [run_id for run_id in concerned if not unfinished(tx, run_id)]
     # Only a queued request has not counted this attempt yet.
     counted = case((requests.c.state == RequestState.QUEUED, 1), else_=0)
-    moved = transitions.conclude(tx, answered, may_retry=False, reopens=True, attempts=counted)
+    transitions.conclude(tx, answered, may_retry=False, reopens=True, attempts=counted)
     answer_lost_doubles(tx, batch_id)
     # The delivered output shows "lost"; the new answers require another delivery.
     tx.execute(update(runs).where(runs.c.id.in_(concerned)).values(delivered=None))
     for run_id in ended:
         if continuing_counts(tx, run_id).all:
             run_deadlines.forget(tx, run_id)
-    return moved.total()
 
 
 def give_known_answers(tx: Connection, ended: Any) -> int:
@@ -123,8 +99,7 @@ def give_known_answers(tx: Connection, ended: Any) -> int:
         select(func.min(stored.c.sending))
         .where(
             stored.c.request_seq == requests.c.seq,
-            is_usable(stored),
-            of_this_turn(stored),
+            transitions.can_answer(stored),
         )
         .correlate(requests)
         .scalar_subquery()
@@ -169,12 +144,22 @@ def missing_requests(tx: Connection, run_id: str) -> int:
     return count_rows(tx, requests, requests.c.run_id == run_id, lacks_result())
 
 
-def missing_sendings(tx: Connection, run_id: str) -> int:
-    """Count like `missing_requests`, plus earlier sendings whose results would be kept as well."""
+def _lacking(run_id: str) -> Subquery:
+    """Return the sendings of a run whose results are missing: the request and the batch of each.
+
+    Includes sendings of requests that left their batch. A late result of these is kept as well.
+    """
+    mine = requests.c.run_id == run_id
+    here = select(requests.c.seq, requests.c.batch_id).where(mine, lacks_result())
     former = former_members.join(requests, requests.c.seq == former_members.c.request_seq)
     former = former.join(batches, batches.c.id == former_members.c.batch_id)
-    left = count_rows(tx, former, requests.c.run_id == run_id, _ended(), _FORMER_LACKS)
-    return missing_requests(tx, run_id) + left
+    left = select(requests.c.seq, batches.c.id).select_from(former)
+    return here.union(left.where(mine, _ended(), _FORMER_LACKS)).subquery()
+
+
+def missing_sendings(tx: Connection, run_id: str) -> int:
+    """Return how many sendings of a run's requests are in an ended batch without their result."""
+    return count_rows(tx, _lacking(run_id))
 
 
 def _ended() -> ColumnElement[bool]:
@@ -192,37 +177,8 @@ def incomplete_batches(tx: Connection, run_id: str) -> list[Record]:
 
     Includes batches whose missing results belong to requests that were sent again on order since.
     """
-    lacking = select(requests.c.batch_id).where(requests.c.run_id == run_id, lacks_result())
-    left = (
-        select(former_members.c.batch_id)
-        .join(requests, requests.c.seq == former_members.c.request_seq)
-        .where(requests.c.run_id == run_id, _FORMER_LACKS)
-    )
-    return list(
-        tx.execute(
-            select(batches)
-            .where(batches.c.id.in_(lacking.union(left)), _ended())
-            .order_by(batches.c.id)
-        )
-    )
-
-
-def fill(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
-    """Apply late lines to requests that were lost in a collected batch, or left it undecided.
-
-    A success also replaces a failure from another line of the same sending. ``contradicted``: some
-    line still hides a success, so no lost request becomes a failure.
-    """
-    former = transitions.former_of(batch_id)
-    here = requests.c.batch_id == batch_id
-    line = and_(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
-    success = results.c.outcome == RequestState.SUCCEEDED
-    belied = and_(requests.c.state.in_(FAILED), requests.c.answered_by == results.c.sending)
-    waits = and_(former, requests.c.state == RequestState.QUEUED, is_usable())
-    is_lost = requests.c.state == RequestState.LOST
-    answered = and_(success, of_this_turn(), or_(and_(or_(here, former), is_lost), waits, belied))
-    failed = false() if contradicted else and_(here, is_lost, ~success)
-    _conclude_late(tx, batch_id, and_(line, or_(answered, failed)))
+    found = select(batches).where(batches.c.id.in_(select(_lacking(run_id).c.batch_id)), _ended())
+    return list(tx.execute(found.order_by(batches.c.id)))
 
 
 def _answered_earlier(tx: Connection, batch_id: int) -> ColumnElement[bool] | None:
@@ -242,8 +198,7 @@ def _answered_earlier(tx: Connection, batch_id: int) -> ColumnElement[bool] | No
         requests.c.seq.in_(sent_before),
         results.c.request_seq == requests.c.seq,
         results.c.batch_id != batch_id,
-        is_usable(),
-        of_this_turn(),
+        transitions.can_answer(),
     )
 
 

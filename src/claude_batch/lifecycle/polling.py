@@ -339,6 +339,12 @@ def is_past_keeping(client: BatchesClient, row: Any, now: float) -> bool:
     return True
 
 
+_NO_EVIDENCE = (
+    "the list of batches does not prove that it is gone, so its results are waited for as long as "
+    f"the API keeps them, {RESULTS_KEPT_DAYS} days"
+)
+
+
 class Polling(DriverPart):
     """The checks and cancellations of one workspace's batches."""
 
@@ -410,6 +416,8 @@ class Polling(DriverPart):
                         lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
                     self._reporter.collected([(row, lost)])
                     return None
+                if lasted:
+                    note += f"; {_NO_EVIDENCE}"
         except Unreachable as error:
             note = str(error)
         self._check_later(leader, row, note, not_found_since=missing)

@@ -109,6 +109,7 @@ class Pace(msgspec.Struct, eq=False, weakref=True):
     """Number of pauses since the last answer."""
     _buckets: dict[str, _Bucket] = msgspec.field(default_factory=dict[str, _Bucket])
     _era: int = 0
+    _is_changed: bool = False
     _threshold: float = math.inf
     _output_mean: float | None = None
     _listeners: set[Callable[[], None]] = msgspec.field(default_factory=set[Callable[[], None]])
@@ -185,6 +186,9 @@ class Pace(msgspec.Struct, eq=False, weakref=True):
                 self._threshold = max(1.0, min(self.window, float(self.under_way)) / 2)
                 self.window = 1.0
                 retry_after = PACE(self.refusals, retry_after)
+                self._is_changed = False
+            elif self._is_changed:
+                retry_after = None
             elif retry_after is not None:
                 retry_after = PACE(1, retry_after)
             if retry_after is not None:
@@ -196,11 +200,11 @@ class Pace(msgspec.Struct, eq=False, weakref=True):
     def change_pause(self, turn: Turn, until: float) -> None:
         """End the pause that began with the refusal of a call at this time instead.
 
-        Nothing changes if another pause has begun since.
+        Nothing changes if another pause has begun since. Late refusals do not extend it then.
         """
         with self._lock:
             if self._era == turn.era + 1:
-                self.paused_until = until
+                self.paused_until, self._is_changed = until, True
         self._notify()
 
     def failed(self) -> None:
