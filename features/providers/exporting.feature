@@ -35,6 +35,26 @@ Feature: Results as files, from Python
       | respond_all_sync |
       | a `with` block   |
 
+  Scenario: A file's parsed values are those of its request's own format
+    Given an API
+    And a command's folder
+    And a batch provider
+    When requests with these fields are asked with {"results_dir": "kept"}, many at once synchronously
+      | prompt | format |
+      | a      | Flat   |
+      | b      | Picky  |
+    Then the results have these fields in any order
+      | position | error                    |
+      | 0        |                          |
+      | 1        | OutputValidationError: … |
+    And the file "kept/000001.json" of JSON has
+      | field        | value |
+      | parsed.total | 1.0   |
+    And the file "kept/000002.json" of JSON has
+      | field  | value   |
+      | ok     | true    |
+      | parsed | nothing |
+
   Scenario: Another process that waits for the run fills the folder
     Given an API that takes 1 seconds for a batch
     And a command's folder

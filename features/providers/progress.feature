@@ -135,6 +135,12 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | {"budget": 50000000, "failures": {}}                             | ["99.9 % done", "cost so far $0.0123 of $0.05 plus unpriced answers", "about 12m left"]                          |
       | {"cost": 0, "unpriced": 0, "expected_end": null, "failures": {}} | ["99.9 % done"]                                                                                                  |
 
+  Scenario: A line of progress=True is at most a second late
+    Then a change is printed by progress=True as follows
+      | seconds after the first line | at  |
+      | 0.6                          | 1.0 |
+      | 1.3                          | 1.3 |
+
   @slow
   Scenario: On a terminal a run shows a progress bar above its batches
     Given a command's API with {"latency": 3}

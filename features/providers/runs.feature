@@ -104,6 +104,20 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
     Then there are 5 results in the order of the prompts
     And the API has processed 5 requests, none twice
 
+  Scenario: A run whose ledger's file was removed while it waited ends with its answers and a warning
+    Given an API that takes 1 seconds for a batch
+    And a program that logs
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And a ledger has trouble: its file is removed
+    And the run is waited for
+    Then there is no error
+    And people are warned
+      """
+      was removed or replaced by another file
+      a new ledger sends the same requests again
+      """
+
   Scenario: Without a driving process the work advances pass by pass
     Given an API
     And a batch provider with {"drive": false}

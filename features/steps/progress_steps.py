@@ -188,6 +188,21 @@ def _(context: Context) -> None:
     assert errors.getvalue().splitlines() == lines, errors.getvalue()
 
 
+@rule("a change is printed by progress=True")
+def _(seconds_after_the_first_line: float) -> dict[str, float]:
+    errors, now = io.StringIO(), 0.0
+    with redirect_stderr(errors), mock.patch("time.monotonic", lambda: now):
+        reports = progress_reports.Reports(True)
+        while True:
+            version = int(now >= seconds_after_the_first_line)
+            if reports.is_due(version):
+                reports.report(_progress(completed=version), replace(_status(), total=version))
+                reports.rest(0.0)
+            if errors.getvalue().count("\n") == 2:
+                return {"at": now}
+            now = round(now + 0.1, 1)
+
+
 @rule("progress is put into words")
 def _(fields: dict[str, Any]) -> dict[str, list[str]]:
     return {"words": progress_reports.progress_words(_progress(**fields))}

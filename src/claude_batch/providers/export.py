@@ -43,6 +43,9 @@ _log = logging.getLogger(__name__)
 Format: TypeAlias = Literal["jsonl", "csv", "csv-safe"]
 """Format of a file. ``csv-safe``: no text cell begins like a spreadsheet formula."""
 
+OutputOf: TypeAlias = Callable[[int], OutputFormat[Any] | None]
+"""Returns the parser of the answer at a position, if there is one."""
+
 # Formats ------------------------------------------------------------------------------------------
 
 CSV_COLUMNS = (
@@ -396,13 +399,13 @@ def write_folder(
     answers: Iterable[Answer],
     folder: str,
     summary: Mapping[str, Any] | None,
-    output: OutputFormat[Any] | None = None,
+    output_of: OutputOf = lambda _position: None,
 ) -> None:
     """Write every answer to its own file, then the raw lines, and the summary last.
 
-    ``output`` parses the answers. Each file appears whole, and ``summary.json`` when all the others
-    are on disk. With ``summary`` None there is no such file, because the run is not finished. A
-    file of another run that is already there stays, and a warning reports it.
+    Each file appears whole, and ``summary.json`` when all the others are on disk. With ``summary``
+    None there is no such file, because the run is not finished. A file of another run that is
+    already there stays, and a warning reports it.
     """
     root = Path(folder)
     written = 0
@@ -413,7 +416,7 @@ def write_folder(
     raw_lines = root / "raw" / "results.jsonl"
     with files.replacing(raw_lines, mode=_mode_for(raw_lines), sweep=True) as raw:
         for answer in answers:
-            _write(root / _name(answer), pretty(_parsed_line(answer, output)))
+            _write(root / _name(answer), pretty(_parsed_line(answer, output_of(answer.position))))
             written += 1
             if answer.raw is not None:
                 raw.write(answer.raw + b"\n")
@@ -497,10 +500,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 # Rows ---------------------------------------------------------------------------------------------
-
-
-OutputOf = Callable[[int], OutputFormat[Any] | None]
-"""Returns the parser of the answer at a position, if there is one."""
 
 
 def rows_of(ledger: Ledger, run_id: str, output_of: OutputOf) -> Iterator[dict[str, Any]]:

@@ -122,7 +122,8 @@ class Reports:
         self._progress: ProgressLike = progress
         self._show: Show | None = None
         self._opened = ExitStack()
-        self._rate = LookRate()
+        # Not more often than plain lines are printed, so that none is left out.
+        self._rate = LookRate(shortest=LINES_APART if progress is True else INTERVAL)
 
     def is_due(self, version: int) -> bool:
         """Return whether to report now; ``version`` is a number that every change increases."""

@@ -497,9 +497,10 @@ class Run(Closing):
         texts. A value that a request without an outcome does not have yet is None. The reference
         page "Input and output" lists the columns.
         """
-        return rows_of(
-            self._engine.ledger, self.id, lambda at: self._beside.outputs.get(at) or self.output
-        )
+        return rows_of(self._engine.ledger, self.id, self._output_of)
+
+    def _output_of(self, position: int) -> OutputFormat[Any] | None:
+        return self._beside.outputs.get(position) or self.output
 
     def answers(self, start: int = 0) -> Iterator[Answer]:
         """Yield the requests in order, undecoded as in the ledger, from this position on."""
@@ -618,7 +619,7 @@ class Run(Closing):
         answers = final_answers(self._engine.ledger, self.id)
         status = self.status()
         summary = run_summary(status, self.cost(status=status))
-        write_folder(answers, self.results_dir, summary, self.output)
+        write_folder(answers, self.results_dir, summary, self._output_of)
         ledger, before = self._engine.ledger, self._delivery
         ledger.apply(
             lambda tx: deliveries.mark_folder_written(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
+from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError, LedgerError
 from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
 from claude_batch.ledger import conversations, enqueue, queries, unknown_batches, workspaces
 from claude_batch.lifecycle.api_sessions import (
@@ -23,6 +24,8 @@ from claude_batch.lifecycle.engine import Engine, RunWatch
 from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.status import at_limit
 from claude_batch.providers.sync_bridge import Pause
+
+_log = logging.getLogger(__name__)
 
 RESTS_PER_LOOK = 20
 LONGEST_REST = 1.0
@@ -122,6 +125,11 @@ class RunWaiter:
         """Wait until every request of the run has its final state."""
         wait = self.begin()
         yield from wait.until(self._followed, lambda left: not left)
+        try:
+            self._engine.ledger.check_place()
+        except LedgerError as error:
+            # The answers can still be read from the file that this process has open.
+            _log.warning("%s", error, extra={"for_people": True})
         if wait.cancelled_at is not None:
             raise self._timed_out((), 0)
 
@@ -306,12 +314,12 @@ class Wait:
         while True:
             engine = self._access.engine
             self._version = engine.version
-            engine.check()
             begun = time.monotonic()
             found = yield Pause(engine.look(look))
             self._looked = time.monotonic() - begun
             if is_enough(found):
                 return found
+            engine.check()
             yield Pause(self._access.engine_access.opening())
             self.cancelled_at = yield from self._waiter.check(self.cancelled_at)
             yield from self.rest(self._waiter.patience(self.cancelled_at))
