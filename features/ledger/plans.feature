@@ -19,6 +19,15 @@ Feature: No statement of a run reads a large table from end to end
     Then the recorded statements with "results.outcome" and "results.disposition" and "count(*)" read results by the covering ix_results_batch
     And the recorded statements with "results.outcome" and "results.disposition" and "DISTINCT" read results by the covering ix_results_batch
 
+  Scenario: A page of results in the order of completion begins where the last one ended
+    Given an API
+    And a batch provider
+    And the ledger's statements are recorded
+    When a run of 100 prompts is submitted
+    And the run is waited for
+    And 3 prompts are answered by respond_all, as they come
+    Then the recorded statements with "ORDER BY requests.finished" and "requests.finished = " read requests by ix_requests_finished (run_id=? AND finished=? AND rowid>?)
+
   Scenario: A pass does not read every run of the ledger to leave out those that are not packed
     Given an API
     And a batch provider

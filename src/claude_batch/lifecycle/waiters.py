@@ -518,7 +518,7 @@ class Waiting(msgspec.Struct):
         for run_id, cursor in self._with_news():
             while cursor.waiting:
                 with self.ledger.read() as tx:
-                    answers = queries.answers_since(tx, [run_id], after=cursor.after)
+                    answers = queries.answers_since(tx, run_id, after=cursor.after)
                 cursor.is_behind = bool(answers)
                 if not answers:
                     break

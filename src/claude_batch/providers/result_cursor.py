@@ -109,7 +109,7 @@ class ResultCursor:
             return page, 0 if page else self._total - self._position
         while True:
             with self._ledger.read() as tx:
-                answers = queries.answers_since(tx, [self._run_id], after=self._after, limit=PAGE)
+                answers = queries.answers_since(tx, self._run_id, after=self._after, limit=PAGE)
                 left = 0 if answers else queries.unfinished(tx, self._run_id)
             if not answers:
                 return [], max(0, left - self._withheld)
