@@ -841,6 +841,10 @@ Feature: What a run, an actor or a day may cost is never passed
     Given a batch of 3 requests that was sent under no budget
     Then among the budgets of 2000 runs, its own is found uncounted, and no live call waits
 
+  Scenario: A budget that is used up does not read the rest of a long queue
+    Given a batch of 1000 requests that was sent under a budget, each with a reservation of 100000000
+    Then a budget with room for 5 more of them packs these, and reads one other
+
   Scenario: A budget that comes later counts what was lost, and may have been paid for
     Given an API that bills what its prompts say
     And the API has the faults

@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -340,6 +340,28 @@ def _(context: Context, how: str) -> None:
             cost_sums.put_costs(tx, [(1, 1, "m", 7, 7, 7)])
         if "sent again" in how:
             assert retries.send_missing(tx, context.run_ids[0], [batch], now=3.0) == 2
+
+
+@then("a budget with room for {count:d} more of them packs these, and reads one other")
+def _(context: Context, count: int) -> None:
+    read = 0
+    reserved_of_lane = budgets.reserved_of_lane
+
+    def counted(*args: Any) -> Iterator[tuple[int, int, str, int]]:
+        nonlocal read
+        for row in reserved_of_lane(*args):
+            read += 1
+            yield row
+
+    with context.store.write() as tx:
+        [budget] = budgets.all_budgets(tx, 0)
+        each = budget.reserved // tx.scalar(select(batches.c.request_count))
+        more = budget.amount - budget.left + count * each
+        budgets.set_amount(tx, "run", budget.name, more)
+    with mock.patch.object(budgets, "reserved_of_lane", counted):
+        [batch], _ = pack_due(context.store, Leader(1, 0), 2.0)
+    packed = ledger_values(select(batches.c.request_count).where(batches.c.id == batch))
+    assert (packed, read) == ([count], count + 1), (packed, read)
 
 
 @when("the first run is removed")

@@ -86,7 +86,7 @@ class Budget(NamedTuple):
         return self.amount - self.gone - self.reserved
 
 
-def _named(scope: BudgetScope, name: str | None) -> ColumnElement[bool]:
+def _named(scope: BudgetScope, name: str | ColumnElement[str] | None) -> ColumnElement[bool]:
     return and_(budgets.c.scope == scope, budgets.c.name == name)
 
 
@@ -161,19 +161,23 @@ def amounts(tx: Connection, run_id: str | None, actor: str) -> dict[BudgetScope,
 # Sums ---------------------------------------------------------------------------------------------
 
 
-def _stand(tx: Connection, row: Record, day: int) -> Budget:
-    concerned = {
-        "run": charges_table.c.run_id == row.name,
-        "actor": charges_table.c.actor == row.name,
-        "day": charges_table.c.day == day,
-    }[row.scope]
-    spent, doubt, reserved = tx.execute(
-        select(
-            func.coalesce(func.sum(charges_table.c.spent), 0),
-            func.coalesce(func.sum(charges_table.c.doubt), 0),
-            func.coalesce(func.sum(charges_table.c.reserved), 0),
-        ).where(concerned)
-    ).one()
+_SUMS = (
+    func.coalesce(func.sum(charges_table.c.spent), 0),
+    func.coalesce(func.sum(charges_table.c.doubt), 0),
+    func.coalesce(func.sum(charges_table.c.reserved), 0),
+)
+
+
+def _stand(tx: Connection, row: Record, day: int, sums: Sequence[int] | None = None) -> Budget:
+    """Return a budget, given by its row, with its sums; ``sums``: those that are known."""
+    if sums is None:
+        concerned = {
+            "run": charges_table.c.run_id == row.name,
+            "actor": charges_table.c.actor == row.name,
+            "day": charges_table.c.day == day,
+        }[row.scope]
+        sums = tx.execute(select(*_SUMS).where(concerned)).one()
+    spent, doubt, reserved = sums
     is_past = row.scope == "day" and meta_number(tx, _WARNED_ON) != day
     warned = 0 if is_past else row.warned
     return Budget(row.scope, row.name, row.amount, spent, doubt, reserved, warned)
@@ -188,7 +192,14 @@ def budgets_of(tx: Connection, run_id: str, actor: str, day: int) -> list[Budget
 def all_budgets(tx: Connection, day: int) -> list[Budget]:
     """Return every budget of the ledger."""
     rows = tx.execute(select(budgets).order_by(budgets.c.scope, budgets.c.name)).all()
-    return [_stand(tx, row, day) for row in rows]
+    # Together, because thousands of runs may have a budget each.
+    mine = charges_table.c.run_id
+    of_runs = select(mine, *_SUMS).join(budgets, _named("run", mine)).group_by(mine)
+    sums = {str(run_id): rest for run_id, *rest in tx.execute(of_runs)}
+    return [
+        _stand(tx, row, day, sums.get(row.name, (0, 0, 0)) if row.scope == "run" else None)
+        for row in rows
+    ]
 
 
 def uncounted(tx: Connection, of: Sequence[BudgetKey], day: int) -> list[tuple[int, str]]:

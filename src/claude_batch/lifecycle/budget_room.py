@@ -375,11 +375,7 @@ class Fitting(_Room):
 
         Each item is row number, size and run. ``among`` restricts them to these row numbers.
         """
-        rooms: dict[str, int] = {}
-        for run_id in self._bounded:
-            smallest, left = self._waiting[run_id].smallest, self.left_for(run_id)
-            if smallest is not None and smallest <= left:
-                rooms[run_id] = left
+        rooms = {run_id: self.left_for(run_id) for run_id in self._bounded if self._fits(run_id)}
         free = [run_id for run_id in self._waiting if not self._of_run.get(run_id)]
         if not rooms and not free:
             return
@@ -392,10 +388,17 @@ class Fitting(_Room):
                 continue
             if run_id in rooms:
                 if reserve > self.left_for(run_id):
+                    if not free and not any(map(self._fits, rooms)):
+                        return  # the rest of the queue may be long
                     continue
                 self.take(run_id, reserve)
             self.taken.append(seq)
             yield seq, size, run_id
+
+    def _fits(self, run_id: str) -> bool:
+        """Return whether the smallest waiting request of a run that has a budget still fits."""
+        smallest = self._waiting[run_id].smallest
+        return smallest is not None and smallest <= self.left_for(run_id)
 
 
 class CallRoom(_Room):
