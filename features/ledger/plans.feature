@@ -46,6 +46,22 @@ Feature: No statement of a run reads a large table from end to end
     Then no recorded statement scans requests, params, results, calls or digests
     And the recorded statements with "EXISTS" and "'queued'" read requests by ix_requests_queued or ix_requests_held or ix_requests_continuing or ix_requests_batch
 
+  Scenario: What was answered since is looked for in the runs that have something new
+    Given an API
+    And a batch provider
+    And the ledger's statements are recorded
+    When prompts 0 to 0 are asked in a run
+    And prompts 1 to 1 are asked in a run
+    And prompts 2 to 2 are asked in a run
+    And prompts 3 to 3 are asked in a run
+    Given a batch provider with {"reuse": true}
+    When prompts 3 to 4 are asked in a run
+    And prompts 4 to 5 are asked in a run
+    And prompts 5 to 6 are asked in a run
+    And prompts 6 to 7 are asked in a run
+    Then the recorded statements with "coalesce(conversations.first_params" ran at most 16 times
+    And the API has processed 8 requests, none twice
+
   Scenario: A run's progress reads the costs of its batches together
     Given an API
     And a batch provider with {"max_requests": 1}

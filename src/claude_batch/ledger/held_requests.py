@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
     and_,
     bindparam,
@@ -33,6 +34,7 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
 from claude_batch.ledger.portable_sql import (
     count_rows,
+    finished_after,
     in_chunks,
     meta_number,
     of_workspace,
@@ -252,19 +254,21 @@ def index_answers(ledger: Ledger) -> None:
         since = meta_number(tx, _INDEXED)
         if since == stamp:
             return
-        run_ids = list(tx.scalars(select(runs.c.id).where(runs.c.stored.is_not(None))))
+        # The index of finished requests answers for each run, and most have nothing new.
+        newer = and_(requests.c.run_id == runs.c.id, requests.c.finished > since)
+        changed = exists().where(newer).correlate(runs)
+        run_ids = list(tx.scalars(select(runs.c.id).where(runs.c.stored.is_not(None), changed)))
     for run_id in run_ids:
-        after = (since, 0)
-        while True:
+        after, count = (since, _ROWS), _PAGE
+        while count == _PAGE:
             new: list[tuple[int, bytes]] = []
-            last = None
+            count = 0
             with ledger.read() as tx:
-                for last in tx.execute(_unindexed(run_id, after)):
-                    if not last.known:
-                        new.append((last.seq, digest_of(last.body)))
-            if last is None:
-                break
-            after = (last.finished, last.seq)
+                for later in finished_after(after):
+                    for row in tx.execute(_unindexed(run_id, later, _PAGE - count)):
+                        count, after = count + 1, (row.finished, row.seq)
+                        if not row.known:
+                            new.append((row.seq, digest_of(row.body)))
             if new:
                 with ledger.write() as tx:
                     known = _known(tx, [seq for seq, _ in new])
@@ -273,9 +277,8 @@ def index_answers(ledger: Ledger) -> None:
         put_meta(tx, _INDEXED, stamp)
 
 
-def _unindexed(run_id: str, after: tuple[int, int]) -> Any:
+def _unindexed(run_id: str, later: ColumnElement[bool], most: int) -> Any:
     known = exists().where(digests.c.request_seq == requests.c.seq)
-    stamp, seq = after
     # For a conversation: the params of the first turn.
     asked = func.coalesce(conversations.c.first_params, params.c.body)
     return (
@@ -285,11 +288,10 @@ def _unindexed(run_id: str, after: tuple[int, int]) -> Any:
         .where(
             requests.c.run_id == run_id,
             requests.c.state == RequestState.SUCCEEDED,
-            (requests.c.finished > stamp)
-            | ((requests.c.finished == stamp) & (requests.c.seq > seq)),
+            later,
         )
         .order_by(requests.c.finished, requests.c.seq)
-        .limit(_PAGE)
+        .limit(most)
         # Params may have a document of 30 MB in them.
         .execution_options(yield_per=10)
     )

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Select,
     String,
     Table,
+    and_,
     bindparam,
     delete,
     func,
@@ -28,13 +29,14 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import GenericFunction
 from sqlalchemy.types import TypeEngine
 
-from claude_batch.ledger.schema import lanes, meta
+from claude_batch.ledger.schema import lanes, meta, requests
 
 __all__ = [
     "among",
     "contains",
     "count_rows",
     "drop_meta",
+    "finished_after",
     "in_chunks",
     "insert_one",
     "json_number",
@@ -115,6 +117,20 @@ def put_meta(tx: Connection, name: str, value: str | int) -> None:
 def drop_meta(tx: Connection, name: str) -> None:
     """Remove a value of the ledger's metadata."""
     tx.execute(delete(meta).where(meta.c.name == name))
+
+
+# Order of completion ------------------------------------------------------------------------------
+
+
+def finished_after(after: tuple[int, int]) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Return the conditions for requests that finished after ``(finished, seq)``, in their order.
+
+    Two, for two statements, because an index finds the beginning of each. Of both at once, it would
+    read everything before, and a large batch has one stamp for thousands of requests.
+    """
+    stamp, seq = after
+    same = and_(requests.c.finished == stamp, requests.c.seq > seq)
+    return same, requests.c.finished > stamp
 
 
 # Functions ----------------------------------------------------------------------------------------

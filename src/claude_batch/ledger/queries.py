@@ -23,7 +23,7 @@ from sqlalchemy import (
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.ids import RUN_PREFIX
 from claude_batch.core.states import OPEN, UNDER_WAY, BatchState, RequestState
-from claude_batch.ledger.portable_sql import among, count_rows, meta_number
+from claude_batch.ledger.portable_sql import among, count_rows, finished_after, meta_number
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
@@ -338,14 +338,8 @@ def answers_since(
     tx: Connection, run_id: str, *, after: tuple[int, int], limit: int = 500
 ) -> list[Answer]:
     """Return finished requests of a run in order of completion, after ``(finished, seq)``."""
-    stamp, seq = after
     found: list[Answer] = []
-    # In two steps, because an index finds the beginning of each. Of both at once, it would read
-    # everything before, and a large batch has one stamp for thousands of requests.
-    for later in (
-        and_(requests.c.finished == stamp, requests.c.seq > seq),
-        requests.c.finished > stamp,
-    ):
+    for later in finished_after(after):
         in_order = _answers().where(requests.c.run_id == run_id, later)
         in_order = in_order.order_by(requests.c.finished, requests.c.seq)
         found += [_answer(row) for row in tx.execute(in_order.limit(limit - len(found)))]
