@@ -392,6 +392,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 1
     And the command line has noted that the run is delivered
     When the sandbox's batches have had their time
+    And a command waits 0.2 seconds
     And a command runs: advance
     Then the file "out.jsonl" has 3 answers
     And the command line has caused 1 batches of 2 requests
