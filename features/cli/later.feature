@@ -380,7 +380,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And the command line has written 2 answers in order to "out.jsonl"
 
   Scenario: Answers that come after requests were given up are delivered, also to their doubles
-    Given a command's API with {"latency": 0.5}
+    Given a command's API with {"latency": 3600}
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
@@ -391,7 +391,8 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: resume RUN
     Then the command line exits with 1
     And the command line has noted that the run is delivered
-    When a command waits 0.6 seconds
+    When the sandbox's batches have had their time
+    And a command waits 0.2 seconds
     And a command runs: advance
     Then the file "out.jsonl" has 3 answers
     And the command line has caused 1 batches of 2 requests

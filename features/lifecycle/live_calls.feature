@@ -244,8 +244,8 @@ Feature: Live calls of the ledger are made once, and survive the process
     When a process with {"mode": "live", "live_concurrency": 2} asks a run of 6 prompts, and dies at after_live_claim
     And a command runs: status RUN --json
     Then the command line's status as JSON has
-      | field       | value                                                         |
-      | waiting_for | "no process drives it; continue with `claude-batch resume`" |
+      | field       | value |
+      | waiting_for | "2 live calls may have been billed when the process ended; see `claude-batch unknown`; no process drives it; continue with `claude-batch resume`" |
     When a command runs: unknown RUN
     Then the command line prints
       """

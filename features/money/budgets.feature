@@ -438,7 +438,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | it is sent again on order | run --max-attempts 1 | retry  |
 
   Scenario: A request that waits for a primer gets a new reservation if prices have changed meanwhile
-    Given an API that bills what its prompts say, with {"latency": 1}
+    Given an API that bills what its prompts say, with {"latency": 3600}
     And a file of prices "prices.yaml"
       """
       claude-haiku-4-5: {input: 10, output: 50}
@@ -449,7 +449,8 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     When a command runs: submit --model claude-haiku-4-5 asks.jsonl --cache auto --prime --budget 0.14
     Then in the ledger the states of the requests are ["packed", "packed", "packed", "held"]
-    When a command runs: resume RUN --prices prices.yaml
+    When the sandbox's batches have had their time
+    And a command runs: resume RUN --prices prices.yaml
     Then the command line exits with 3 and says
       """
       1 request is held: the run's budget is $0.14

@@ -152,8 +152,9 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
 
   Scenario: A run that passes max_wait is parked
     Given an API that takes 30 seconds for a batch
-    And a batch provider with {"max_wait": 1}
+    And a batch provider
     When a run of 2 prompts is submitted
+    And another provider with {"max_wait": 1} opens the run
     And the run is waited for
     Then the error is a BatchTimeoutError
     And the error names the run and its batch

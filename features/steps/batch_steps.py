@@ -230,8 +230,9 @@ def _(context: Context) -> None:
 
 
 @when("another provider opens the run")
-def _(context: Context) -> None:
-    make_provider(context)
+@when("another provider with {settings:JsonObject} opens the run")
+def _(context: Context, settings: dict[str, Any] | None = None) -> None:
+    make_provider(context, **(settings or {}))
     context.run = context.provider.open_run(context.run.id)
 
 

@@ -470,21 +470,21 @@ def may_take_turns() -> ColumnElement[bool]:
     )
 
 
-def under_way(tx: Connection) -> list[Record]:
+def under_way(tx: Connection, run_id: str | None) -> list[Record]:
     """Return the live calls under way, including those of ended processes, by run.
 
-    Each row: ``workspace_id``, ``run_id``, ``members`` (number of calls).
+    Of all runs, or only of this one. Each row: ``workspace_id``, ``run_id``, ``members`` (number of
+    calls).
     """
-    return list(
-        tx.execute(
-            select(lanes.c.workspace_id, requests.c.run_id, func.count().label("members"))
-            .join(batches, batches.c.lane_id == lanes.c.id)
-            .join(requests, requests.c.batch_id == batches.c.id)
-            .where(batches.c.state == BatchState.LIVE, requests.c.state == RequestState.PACKED)
-            .group_by(lanes.c.workspace_id, requests.c.run_id)
-            .order_by(requests.c.run_id)
-        )
+    query = (
+        select(lanes.c.workspace_id, requests.c.run_id, func.count().label("members"))
+        .join(batches, batches.c.lane_id == lanes.c.id)
+        .join(requests, requests.c.batch_id == batches.c.id)
+        .where(batches.c.state == BatchState.LIVE, requests.c.state == RequestState.PACKED)
+        .group_by(lanes.c.workspace_id, requests.c.run_id)
+        .order_by(requests.c.run_id)
     )
+    return list(tx.execute(query if run_id is None else query.where(requests.c.run_id == run_id)))
 
 
 def interrupted(tx: Connection, workspace_id: int) -> int:

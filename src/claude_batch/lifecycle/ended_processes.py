@@ -18,7 +18,7 @@ def interrupted_workspaces(ledger: Ledger) -> list[int]:
     """Return the ids of undriven workspaces whose last driver ended during a POST."""
     with ledger.read() as tx:
         found = set(submissions.sending_workspaces(tx))
-        found.update(row.workspace_id for row in live_calls.under_way(tx))
+        found.update(row.workspace_id for row in live_calls.under_way(tx, None))
     return [each for each in sorted(found) if not ledger.has_leader(each)]
 
 

@@ -266,8 +266,8 @@ def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownS
         ]
         found += [
             _lost(row, "its process ended during live calls")
-            for row in live_calls.under_way(tx)
-            if row.workspace_id in undriven and run_id in (None, row.run_id)
+            for row in live_calls.under_way(tx, run_id)
+            if row.workspace_id in undriven
         ]
     return found
 

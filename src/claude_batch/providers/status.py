@@ -26,13 +26,13 @@ from claude_batch.core.states import (
 from claude_batch.core.terminal import encodable
 from claude_batch.ledger import (
     conversations,
+    live_calls,
     page_queries,
     queries,
     run_deadlines,
     unknown_batches,
     workspaces,
 )
-from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.page_queries import RunMark
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.submissions import INTERRUPTED
@@ -212,6 +212,11 @@ def status_in(
         calls = conversations.running_calls(tx, run.id) if continuing.tools else []
         running = {call.request_seq for call in calls if ledger.is_alive(call.process)}
         turning = _turning_words(run, continuing, judged=judged, running=len(running))
+    interrupted = 0
+    # ``driven`` may leave this process out, which awaits its own calls before it ends.
+    is_left = counts.get(RequestState.PACKED) and not driven
+    if is_left and not ledger.has_leader(run.workspace_id):
+        interrupted = sum(row.members for row in live_calls.under_way(tx, run.id))
     halt = None
     if workspace.halted is not None:
         halt = Halt(
@@ -252,6 +257,7 @@ def status_in(
         workspace=workspace,
         limits=limits,
         turning=turning,
+        interrupted=interrupted,
         driven=bool(driven),
         is_here=is_here,
         now=now,
@@ -381,6 +387,8 @@ class _Waiting(msgspec.Struct, kw_only=True):
     limits: workspaces.Limits
     turning: str
     """What its conversations between two turns wait for; empty if there are none."""
+    interrupted: int
+    """Number of live calls whose process has ended; the next driver marks them as lost."""
     driven: bool
     is_here: bool
     """Whether its base URL is the one that is used here."""
@@ -423,6 +431,9 @@ class _Waiting(msgspec.Struct, kw_only=True):
     def _sending(self) -> Iterator[str]:
         if unknown := list(filter(is_undecided, self.status.batches)):
             yield _unknown_words(unknown, self.now)
+        if self.interrupted:
+            calls = count_of(self.interrupted, "live call")
+            yield f"{calls} may have been billed when the process ended; see `claude-batch unknown`"
         if sent := sum(batch.state is BatchState.SUBMITTING for batch in self.status.batches):
             yield f"{count_of(sent, 'batch', 'batches')} being sent"
         left = (self.workspace.wait_until or 0) - self.now
@@ -460,7 +471,7 @@ class _Waiting(msgspec.Struct, kw_only=True):
             )
 
     def _live(self) -> Iterator[str]:
-        live = [batch for batch in self.status.batches if groups_live_calls(batch.state)]
+        live = [each for each in self.status.batches if live_calls.groups_live_calls(each.state)]
         unknown = self.status.state is RunState.UNKNOWN
         sends = self.status.state is RunState.RUNNING or (unknown and self.driven)
         if not live or not self._has(RequestState.QUEUED) or not sends:
