@@ -8,14 +8,6 @@ Feature: What has changed since somebody looked is left as it is now
     Given an open ledger
     Then a run whose key joins the row of an earlier key while it is stored is wholly in that row
 
-  Scenario: A run that is wholly stored is not dropped as if it were not
-    Given an open ledger
-    And a run of 3 requests that is wholly stored
-    Then the run is dropped as one whose storing failed as follows
-      | wholly stored | requests left | runs left |
-      | yes           | 3             | 1         |
-      | no            | 0             | 0         |
-
   Scenario: A run that is asked again is not removed, and one that goes is removed in pieces
     Given an open ledger
     And a run of 3 requests that is wholly stored

@@ -118,6 +118,16 @@ Feature: What was asked by somebody who has gone is not paid for twice
     And these prompts are asked: what is a knot?
     Then in the ledger the states of the requests come to be ["succeeded"]
 
+  Scenario: The second copy of a run is removed by itself, also once its process is dead
+    Given an API
+    When a process stores a run of 2 prompts and is killed when "after_stored" is reached
+    And a process stores a run of 2 prompts and is killed when "during_pruning" is reached
+    Then the ledger holds 4 requests
+    When a batch provider is opened
+    And these prompts are asked: what is a knot?
+    Then in the ledger the states of the requests come to be ["succeeded", "succeeded", "succeeded"]
+    And the API has processed 3 requests, none twice
+
   @file_ledger
   Scenario Outline: The lock of a dead process is removed from beside the file: <ledger>, <point>
     Given an API

@@ -126,11 +126,6 @@ def _changed_run(context: Context, wholly_stored: bool, change: Callable[[Any], 
     }
 
 
-@rule("the run is dropped as one whose storing failed")
-def _(context: Context, wholly_stored: bool) -> Any:
-    return _changed_run(context, wholly_stored, lambda tx: enqueue.drop_run(tx, context.run_id))
-
-
 @rule("the run is removed in pieces")
 def _(context: Context, wholly_stored: bool, requests_at_most: int) -> Any:
     def remove(tx: Any) -> Any:

@@ -9,7 +9,7 @@ batch that was ever ours.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.budgets import forget_run
 from claude_batch.ledger.charges import keep_run
@@ -45,7 +46,7 @@ from claude_batch.ledger.schema import (
     strange_lines,
     workspaces,
 )
-from claude_batch.ledger.store import next_stamp
+from claude_batch.ledger.store import Ledger, next_stamp
 from claude_batch.ledger.uploaded_files import drop_run_files
 
 PRUNED = "pruned"
@@ -423,6 +424,21 @@ def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
     if not more:
         remove_run(tx, run_id)
     return Removed(len(chosen), size, more)
+
+
+def remove_in_pieces(ledger: Ledger, run_id: str) -> Iterator[Removed]:
+    """Remove a run that is not fully stored, and yield what each transaction has removed.
+
+    They are small, so that the removal of a million requests blocks no other process. A process
+    that dies meanwhile leaves the rest to another one.
+    """
+    more = True
+    while more:
+        reach(CrashPoint.DURING_PRUNING)
+        with ledger.write() as tx:
+            removed = remove_some(tx, run_id)
+        more = removed.more
+        yield removed
 
 
 def _size(tx: Connection, chosen: list[int]) -> int:

@@ -26,10 +26,9 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.states import IN_FLIGHT
 from claude_batch.ledger import budgets
-from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output, remove_run
+from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output
 from claude_batch.ledger.portable_sql import among, insert_one, upsert
 from claude_batch.ledger.schema import (
-    OF_REQUESTS,
     batch_runs,
     batches,
     contexts,
@@ -444,15 +443,23 @@ def finish_storing(
     _check_ours(finished.rowcount)
 
 
-def drop_run(tx: Connection, run_id: str) -> None:
-    """Remove a run that was never fully stored, and so never sent; any other run stays."""
-    # Not with `remove_some`, whose hundreds of statements would hold up all other writers.
-    mine = select(requests.c.seq).join(runs, runs.c.id == requests.c.run_id)
-    mine = mine.where(requests.c.run_id == run_id, runs.c.stored.is_(None))
-    for table in OF_REQUESTS:  # some may hold another request's answer
-        tx.execute(delete(table).where(table.c.request_seq.in_(mine)))
-    tx.execute(delete(requests).where(requests.c.seq.in_(mine)))
-    remove_run(tx, run_id)
+_DISCARDED = "discarded"
+"""The digest of a run that is not kept, because the ledger has the same run."""
+
+
+def discard(tx: Connection, run_id: str) -> None:
+    """Mark a run that is not fully stored as one to remove, with `remove_in_pieces`.
+
+    A process that dies before leaves it to another one, like every run that is not fully stored.
+    """
+    mine = and_(runs.c.id == run_id, runs.c.stored.is_(None))
+    tx.execute(update(runs).where(mine).values(digest=_DISCARDED))
+
+
+def is_discarded(tx: Connection, run_id: str) -> bool:
+    """Return whether a run is marked by `discard`, or gone."""
+    found = tx.execute(select(runs.c.digest).where(runs.c.id == run_id)).first()
+    return found is None or found.digest == _DISCARDED
 
 
 def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:

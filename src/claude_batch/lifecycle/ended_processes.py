@@ -69,16 +69,9 @@ def sweep(ledger: Ledger, own: str) -> None:
                 ours = enqueue.claim_half_stored(tx, run_id, former=process, process=own)
             if ours:
                 _log.info("%s was never completely stored and is removed", run_id)
-                _remove(ledger, run_id)
+                # It may be a finished run, whose removal the process had begun.
+                for _ in deliveries.remove_in_pieces(ledger, run_id):
+                    pass
         ledger.sweep_locks()
     except (LedgerError, OSError) as error:
         _log.warning("files and rows of ended processes could not be removed: %s", error)
-
-
-def _remove(ledger: Ledger, run_id: str) -> None:
-    # In small transactions, so that the removal of a million rows blocks no other process. It may
-    # continue what a dead process had begun: the removal of a finished run.
-    more = True
-    while more:
-        with ledger.write() as tx:
-            more = deliveries.remove_some(tx, run_id).more

@@ -136,12 +136,8 @@ def prune(
         if why is not None:  # submitted again meanwhile
             kept[run_id] = naming_ledger(why, ledger.location)
             continue
-        more = True
-        while more:
-            reach(CrashPoint.DURING_PRUNING)
-            with ledger.write() as tx:
-                removed = deliveries.remove_some(tx, run_id)
-            requests, size, more = requests + removed.requests, size + removed.size, removed.more
+        for removed in deliveries.remove_in_pieces(ledger, run_id):
+            requests, size = requests + removed.requests, size + removed.size
         gone.append(run_id)
         unpriced += without_price
     deleted, left, reason = _delete_files(engine, session)

@@ -22,7 +22,12 @@ from claude_batch.actor.output import OutputFormat
 from claude_batch.actor.request import ActorRequest, KeyedPrompt, json_context
 from claude_batch.actor.response import ActorResult, judge_of
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import ActorConfigurationError, BudgetScope, InvalidRequestError
+from claude_batch.core.errors import (
+    ActorConfigurationError,
+    BudgetScope,
+    InvalidRequestError,
+    LedgerError,
+)
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import RequestIds, new_request_ids, new_run_id
 from claude_batch.core.quantities import format_duration
@@ -450,6 +455,11 @@ class RunWriter:
         if self._workbench is not None and self._conversation is not None:
             own = {at: judge_of(output) for at, output in self.beside.outputs.items()}
             self._workbench.give(run_id, self._conversation.tools, self._conversation.judge, own)
+        if known is not None:
+            try:
+                self.abort()
+            except LedgerError as error:
+                _log.warning("a second copy of %s is removed by a later process: %s", run_id, error)
         return run_id
 
     def _count_for_budgets(self, scope: BudgetScope, names: list[str]) -> None:
@@ -460,7 +470,7 @@ class RunWriter:
 
     def _finish(self, tx: Transaction, new: bool) -> tuple[Any | None, Rerun | None, int]:
         """Return the row of the earlier run, what it holds, and the stamp; None for a new run."""
-        if self._continued is not None and queries.is_stored(tx, self.run_id) is None:
+        if self._continued is not None and enqueue.is_discarded(tx, self.run_id):
             return self._continued  # this is done; only the answer of the COMMIT was lost
         known = None if new else self._earlier(tx)
         rerun = None
@@ -478,7 +488,7 @@ class RunWriter:
         else:
             if self._has_contexts or self.beside.contexts:
                 enqueue.move_contexts(tx, self.run_id, known.id)
-            enqueue.drop_run(tx, self.run_id)
+            enqueue.discard(tx, self.run_id)
             enqueue.ask_again(tx, known.id, self.asked, self.ledger.now())
             rerun = retries.rerun(tx, known.id, self.asked.created)
         run_id = self.run_id if known is None else known.id
@@ -596,14 +606,14 @@ class RunWriter:
         """Return the id of the run if `finish` has stored it, even if it did not return."""
 
         def find(tx: Transaction) -> str | None:
-            if (stored := queries.is_stored(tx, self.run_id)) is not None:
-                return self.run_id if stored else None
-            known = self._earlier(tx)
+            if queries.is_stored(tx, self.run_id):
+                return self.run_id
+            known = self._earlier(tx) if enqueue.is_discarded(tx, self.run_id) else None
             return None if known is None else str(known.id)
 
         return self.ledger.query(find)
 
     def abort(self) -> None:
         """Delete what was stored; nothing of it was sent."""
-        with self.ledger.write() as tx:
-            enqueue.drop_run(tx, self.run_id)
+        for _ in deliveries.remove_in_pieces(self.ledger, self.run_id):
+            pass
