@@ -184,6 +184,21 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | list                                               | No such command 'list'. Did you mean 'status'?              |
       | stop run-nosuchrun                                 | No such command 'stop'. Did you mean 'cancel'?              |
 
+  Scenario: A command whose ledger's file is removed does not report that everything is kept
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      {"id": "a", "prompt": "one"}
+      {"id": "b", "prompt": "two [[sandbox:errored:overloaded_error:once]]"}
+      """
+    When at the point after_collected a ledger has trouble: its file is removed
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      was removed or replaced by another file after this process had opened it
+      """
+    And the command line does not say: stored is kept
+
   Scenario: In a directory whose name is not UTF-8, an output that the ledger cannot store is refused
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts

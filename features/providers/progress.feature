@@ -23,6 +23,18 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
     Then the progress is 0.0 with the failures {}
     And the end is expected about as late as the last batch took
 
+  Scenario: An end is expected although the API's clock is behind
+    Given an API with {"latency": 2, "clock_offset": -3600}
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And the run is waited for
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "action": {"type": "error", "status": 500}}]}
+      """
+    And 3 more prompts are submitted
+    Then the end is expected about as late as the last batch took
+
   Scenario: Collected answers are summed up while the rest is in progress
     Given an API
     And the API has the faults

@@ -448,8 +448,8 @@ class RunNotFoundError(ActorError):
 LedgerFault = Literal["unusable", "full", "busy", "unreachable", "damaged", "version", "conflict"]
 """The problem with a ledger. ``full``, ``busy`` and ``unreachable`` are temporary: the disk is full
 or fails, another process holds the ledger, or its server does not answer. ``damaged``: the file is
-damaged. ``version``: another claude-batch wrote it. ``conflict``: a value contradicts the ledger's
-content, which no retry repairs.
+damaged or gone. ``version``: another claude-batch wrote it. ``conflict``: a value contradicts the
+ledger's content, which no retry repairs.
 """
 
 

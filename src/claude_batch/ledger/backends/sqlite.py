@@ -176,7 +176,8 @@ class SqliteBackend(Backend):
             raise LedgerError(
                 f"the ledger {self.path} was removed or replaced by another file after this "
                 "process had opened it; nothing was changed. Put it or a backup in its place, "
-                "because a new ledger sends the same requests again. Then restart this process"
+                "because a new ledger sends the same requests again. Then restart this process",
+                fault="damaged",
             )
         return found
 
