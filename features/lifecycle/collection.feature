@@ -211,15 +211,20 @@ Feature: Collection stores every line once, whatever the stream does
     When the results are read in order
     Then every result is an answer
 
-  Scenario: A day of 404s that one wrong clock makes is none
+  Scenario Outline: A day of 404s that one wrong clock makes is none: <days> days
     Given a server that means harm, before an API
-    And it answers the first 1000 results calls with a 404, the second one with a date two days ahead
+    And it answers the first 1000 results calls with a 404, the second one with a date <days> days ahead
     When three prompts are run with --max-wait 5s
     Then the command line exits with 3
     When the server means no harm any more
     And the run is resumed
     Then the command line exits with 0
     And nothing was sent twice
+
+    Examples:
+      | days |
+      | 2    |
+      | 30   |
 
   Scenario: Results that nobody fetched in 29 days are said to be lost, and not sent again
     Given an API that takes 60 seconds for a batch

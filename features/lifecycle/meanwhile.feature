@@ -214,6 +214,15 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then the status shows 1 requests packed
     And the API has processed 0 requests, none twice
 
+  Scenario: A machine that sleeps before it sends the end of an upload sends no end
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of 1 prompts is stored without driving
+    And at the point after_armed the clock of this machine is 2 hours ahead
+    And the ledger is advanced
+    Then the status shows 1 requests packed
+    And the API has processed 0 requests, none twice
+
   Scenario: Three uploads in a row that broke are taken for a refusal of their size
     Given an API
     And the API has the faults

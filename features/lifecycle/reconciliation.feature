@@ -424,6 +424,19 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 2 results in the order of the prompts
     And the run's requests were processed twice each
 
+  Scenario: A day of 404s that one wrong clock makes does not rule out a candidate
+    Given a server that means harm, before an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And it answers the first 4 results calls with a 404, the second one with a date 2 days ahead
+    And a batch provider with {"settling": 0.5, "poll_interval": 0.2}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has processed 2 requests, none twice
+
   Scenario: A candidate that was not found once is not gone because it cannot be read later
     Given an API that takes 0.1 seconds for a batch
     And the API has the faults

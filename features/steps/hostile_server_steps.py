@@ -327,8 +327,8 @@ def unsteady_clock(server: HostileServer) -> Trick:
     return trick
 
 
-def not_found(server: HostileServer) -> Trick:
-    dates = iter([0, 2 * 86400])
+def not_found(days: int, server: HostileServer) -> Trick:
+    dates = iter([0, days * 86400])
 
     def trick(answer: Answer) -> None:
         answer.status = 404
@@ -446,7 +446,8 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "a clock that is an hour ahead": other_clock(3600),
     "a clock that is an hour behind": other_clock(-3600),
     "a clock that is an hour ahead at times": unsteady_clock,
-    "a 404, the second one with a date two days ahead": not_found,
+    "a 404, the second one with a date 2 days ahead": functools.partial(not_found, 2),
+    "a 404, the second one with a date 30 days ahead": functools.partial(not_found, 30),
     "no date": plain(lambda answer: answer.headers.pop("date")),
     "a wait of 1e400 seconds": plain(wait_for_ever),
     "counts of 10 ** 30": plain(changed_batches(request_counts={"processing": 10**30})),

@@ -358,6 +358,7 @@ class _WrongTime:
         return time.time() + self._ahead
 
 
+@when("the clock of this machine is {hours:d} hours ahead")
 @given("the clock of this machine is {hours:d} hours ahead")
 def _(context: Context, hours: int) -> None:
     clock = _WrongTime(hours * 3600)

@@ -266,6 +266,15 @@ def age_of(submitted: float | None, now: float) -> float:
     return 0.0 if submitted is None else max(0.0, now - submitted)
 
 
+def lasted(there: float, here: float) -> float:
+    """Return the seconds since something, by the API's clock and by ours, that both clocks prove.
+
+    One ``Date`` of the API may be wrong. If ``here`` is negative, our clock was set back since, and
+    proves nothing.
+    """
+    return there if here < 0 else min(there, here)
+
+
 def missing_since(
     since: float | None, planned: float | None, *, now: float, server_now: float, after: float
 ) -> float:
@@ -312,24 +321,23 @@ def absence(
     settings: LedgerSettings,
     now: float,
     *,
-    age: float = math.inf,
+    sent: float | None,
 ) -> tuple[float, bool]:
     """Return `missing_since` for a check that was just answered, and whether it is believed.
 
-    ``age`` is the batch's by our clock, because one ``Date`` of the server may be wrong. If it is
-    negative, our clock was set back, and proves nothing.
+    ``sent`` is when the batch was sent, by our clock.
     """
     there, after = client.server_now(), settings.not_found_after
     begun = missing_since(since, planned, now=now, server_now=there, after=after)
-    return begun, there - begun >= after and not 0 <= age < after
+    return begun, lasted(there - begun, now - (sent or 0.0)) >= after
 
 
 def is_past_keeping(client: BatchesClient, row: Any, now: float) -> bool:
     """Return whether the API keeps the results of a batch no longer; log it if so."""
-    # By the server's clock, because ours may have jumped. Recovered batches have no
-    # ``server_time``.
+    # Recovered batches have no ``server_time``.
     made = row.server_time or row.submitted or now
-    if client.server_now() - made < RESULTS_KEPT_DAYS * 86400:
+    age = lasted(client.server_now() - made, now - (row.submitted or 0.0))
+    if age < RESULTS_KEPT_DAYS * 86400:
         return False
     _log.error(
         "batch %s: its results were not fetched within the %d days that the API keeps them",
@@ -406,8 +414,8 @@ class Polling(DriverPart):
             note = str(error)
             if error.fault.status == 404:
                 # A 404 occurs right after create and after the end; only a day of them is final.
-                missing, lasted = self.absence_of(row, now)
-                found = lasted and await self._from_list(leader, row)
+                missing, is_believed = self.absence_of(row, now)
+                found = is_believed and await self._from_list(leader, row)
                 if isinstance(found, RemoteBatch):
                     return found
                 if found:
@@ -416,7 +424,7 @@ class Polling(DriverPart):
                         lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
                     self._reporter.collected([(row, lost)])
                     return None
-                if lasted:
+                if is_believed:
                     note += f"; {_NO_EVIDENCE}"
         except Unreachable as error:
             note = str(error)
@@ -425,9 +433,8 @@ class Polling(DriverPart):
 
     def absence_of(self, row: Any, now: float) -> tuple[float, bool]:
         """Return `absence` for a submitted batch, given by its row, that was answered with 404."""
-        age = now - (row.submitted or 0.0)
         since, planned = row.not_found_since, row.next_check
-        return absence(since, planned, self._client, self._settings, now, age=age)
+        return absence(since, planned, self._client, self._settings, now, sent=row.submitted)
 
     async def look_for(self, leader: Leader, row: Any) -> RemoteBatch | bool:
         """Return a batch whose results answer 404; if none is shown, whether it is gone."""

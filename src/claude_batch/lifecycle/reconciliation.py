@@ -28,6 +28,7 @@ from claude_batch.lifecycle.polling import (
     gap_of,
     is_due,
     is_list_of,
+    lasted,
     prove,
     walk,
 )
@@ -209,10 +210,7 @@ class Reconciliation(DriverPart):
             if started is None or started < self._client.steady_since:
                 started = listing.server_time
             end = started + self._settings.settling
-            # One answer may have a wrong date, so `settling` must have passed by our clock too. If
-            # that clock was set back since, it proves nothing.
-            passed = now - (row.unknown_since or 0.0)
-            is_over = listing.server_time >= end and not 0 <= passed < self._settings.settling
+            passed = lasted(listing.server_time - started, now - (row.unknown_since or 0.0))
             known = unknown_batches.known_remote_ids(tx, leader.workspace_id, listing.ids)
             seen = {c.remote_id: c for c in unknown_batches.candidates_of(tx, row.id)}
             snapshot = unknown_batches.snapshot_of(row)
@@ -226,7 +224,8 @@ class Reconciliation(DriverPart):
                 not_after=not_after,
             )
             is_doubted = row.settled is None and any(map(fits, listing.unreadable))
-            settled = now if row.settled is None and is_over and not is_doubted else None
+            is_over = passed >= self._settings.settling and not is_doubted
+            settled = now if row.settled is None and is_over else None
             for remote in listing.batches.values():
                 candidate = seen.get(remote.id)
                 if candidate is None:
@@ -275,8 +274,7 @@ class Reconciliation(DriverPart):
             if proof.owner is not None:
                 adopted |= self._give_to(leader, proof.owner, row, remote)
             else:
-                is_archived = remote.archived_at is not None
-                self._note_unproved(leader, row, candidate, proof, is_archived=is_archived)
+                self._note_unproved(leader, row, candidate, proof, remote)
         return adopted
 
     def _adopt_lone(self, leader: Leader, row: Record, remote: RemoteBatch) -> bool:
@@ -329,17 +327,27 @@ class Reconciliation(DriverPart):
         row: Record,
         candidate: Any,
         proof: Proof,
-        *,
-        is_archived: bool = False,
+        remote: RemoteBatch | None = None,
     ) -> None:
-        """Store what a look at a candidate has shown, other than its owner."""
+        """Store what a look at a candidate has shown, other than its owner.
+
+        ``remote`` is the candidate as the API shows it; None if it does not.
+        """
         missing: float | None = candidate.not_found_since
-        overdue = False
+        is_gone = remote is not None and remote.archived_at is not None and proof.missing
         is_read = proof.fetched or proof.foreign
         if proof.missing:
-            missing, overdue = absence(
-                missing, row.next_check, self._client, self._settings, self._ledger.now()
+            missing, is_believed = absence(
+                missing,
+                row.next_check,
+                self._client,
+                self._settings,
+                self._ledger.now(),
+                sent=row.unknown_since,
             )
+            # As long as the API shows the batch, only its results are missing.
+            is_gone |= is_believed and remote is None
+            is_read = is_believed and remote is not None
         elif is_read:
             missing = None  # a batch that was not found before is there again
         unread: tuple[float, float] | None = None
@@ -350,9 +358,10 @@ class Reconciliation(DriverPart):
             unread = gap.since, gap.seen
             given_up = candidate.fetches + 1 >= COMPLETE_FETCHES and gap.seen >= gap.until
         state = CandidateState.OPEN
-        if proof.foreign and candidate.fetches:  # one fetch may be a wrong entry of a cache
+        # One fetch may be a wrong entry of a cache, and a 404 does not confirm it.
+        if proof.foreign and candidate.fetches and candidate.not_found_since is None:
             state = CandidateState.FOREIGN
-        elif (proof.missing and is_archived) or overdue or given_up:
+        elif is_gone or given_up:
             state = CandidateState.GONE
         with self._ledger.write(leader) as tx:
             unknown_batches.note_candidate(

@@ -430,12 +430,12 @@ class Submission(DriverPart):
             reach(CrashPoint.DURING_UPLOAD)
         yield bytes(buffer)
         reach(CrashPoint.BEFORE_ARMED)
-        before = time.monotonic()
+        before, armed = time.monotonic(), self._ledger.now()
         with self._ledger.write(leader) as tx:
             if unknown_batches.has_earlier_answers(tx, batch_id):
                 # These results arrived during the upload: the rest is sent without them.
                 raise _NotArmed("an earlier sending has been answered meanwhile")
-            submissions.mark_armed(tx, batch_id, posts, self._ledger.now())
+            submissions.mark_armed(tx, batch_id, posts, armed)
             number = count_post(tx)
         reach(CrashPoint.BEFORE_HIGH_WATER)
         at = self._client.server_now()
@@ -447,10 +447,13 @@ class Submission(DriverPart):
         reach(CrashPoint.AFTER_ARMED)
         if self._stopping():
             raise _NotArmed("stopped before the batch was sent; it is still in the ledger")
-        # Measured from before the commit, because the flush to disk is part of the window.
-        if time.monotonic() - before > self._settings.arm_window:
+        # Measured from before the commit, because the flush to disk is part of the window. By both
+        # clocks: one stands still while the machine sleeps, and the other one may be set back.
+        took = max(time.monotonic() - before, self._ledger.now() - armed)
+        if took > self._settings.arm_window:
             raise _NotArmed(
-                f"the disk took longer than {self._settings.arm_window:g} s to record the sending"
+                f"recording the sending took longer than {self._settings.arm_window:g} s, because "
+                "the disk is slow or the machine slept"
             )
         self._armed = True
         yield BODY_END
