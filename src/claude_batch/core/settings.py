@@ -289,7 +289,8 @@ class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether only this ledger creates batches in its workspace. A single candidate is then adopted
     at once, and a batch that cannot be explained stops sending."""
     probe_interval: Annotated[Duration, Flag("The time before a halt is first probed")] = 300.0
-    """How long a halted workspace waits before the first probe; each refused probe doubles it."""
+    """How long a halted workspace waits before the first probe, at most a day; each refused probe
+    doubles it, up to an hour."""
     allow_tools_from_ledger: Annotated[
         bool, Flag("Import the tools that the ledger names: code that its writer chose")
     ] = False
