@@ -311,6 +311,35 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the results are read in order
     Then the ledger has learned how long a cancelled batch and a live call take
 
+  Scenario Outline: A cancelled batch whose end nobody watched lengthens the margin by little: <ended>
+    Given an API
+    And a batch provider with {"deadline": "24h"}
+    When a run of 3 prompts is submitted
+    And the results are read in order
+    And the ledger's batches are changed to
+      | cancel_requested  | ended   | collected     |
+      | 72000 seconds ago | <ended> | 0 seconds ago |
+    Then the run's fields are
+      | field                  | value    |
+      | status.deadline.margin | <margin> |
+
+    Examples:
+      | ended             | margin |
+      | 71990 seconds ago | 360    |
+      | 9 seconds ago     | 2160   |
+
+  Scenario: A night between two live calls of a run is no time that a live call takes
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 400}
+    And a batch provider with {"mode": "live"}
+    When a run of 10 prompts is submitted
+    And the results are read in order
+    And the ledger's batches are changed to
+      | created           | ended             | collected         |
+      | 36000 seconds ago | 35990 seconds ago | 35990 seconds ago |
+    And what failed in the run is retried
+    Then the ledger has learned how long a live call takes
+
   Scenario: The time between two single calls is no time that a live call takes
     Given an API
     And a batch provider with {"mode": "live"}
