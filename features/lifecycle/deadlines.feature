@@ -348,6 +348,21 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the actor is asked: "two"
     Then the ledger has learned nothing of how long a live call takes
 
+  Scenario Outline: A run with a deadline is waited for until after it, unless max_wait is set: <flags>
+    Given a command's API with {"latency": 600}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl --deadline <flags>
+    Then the command line exits with 0
+    And in the ledger the longest waits of the runs are [<seconds>]
+    When a command runs: submit actor.yaml asks.jsonl --deadline <flags>
+    Then in the ledger the longest waits of the runs are [<seconds>]
+
+    Examples:
+      | flags             | seconds  |
+      | 2h                | 93600.0  |
+      | 48h               | 180000.0 |
+      | 48h --max-wait 1h | 3600.0   |
+
   Scenario: A reason for a missed deadline says where the requests stand
     Then a run has missed its deadline because of its requests as follows
       | count | state      | batch     | reason                                                                  |

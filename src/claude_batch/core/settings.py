@@ -150,6 +150,9 @@ def _read_switch(value: Any) -> bool:
 MOST_COUNT: Final = 1_000_000_000
 """The highest value of a count. A database keeps it, and sums of it too."""
 
+AFTER_DEADLINE: Final = 7200.0
+"""Seconds for which a run is waited for after its deadline, if its `max_wait` is not set."""
+
 
 def read_count(value: Any, least: int | None) -> int:
     """Convert a count. Raises ``ValueError`` if it is no whole number, or less than ``least``."""
