@@ -311,6 +311,35 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the results are read in order
     Then the ledger has learned how long a cancelled batch and a live call take
 
+  Scenario Outline: A cancelled batch whose end nobody watched lengthens the margin by little: <ended>
+    Given an API
+    And a batch provider with {"deadline": "24h"}
+    When a run of 3 prompts is submitted
+    And the results are read in order
+    And the ledger's batches are changed to
+      | cancel_requested  | ended   | collected     |
+      | 72000 seconds ago | <ended> | 0 seconds ago |
+    Then the run's fields are
+      | field                  | value    |
+      | status.deadline.margin | <margin> |
+
+    Examples:
+      | ended             | margin |
+      | 71990 seconds ago | 360    |
+      | 9 seconds ago     | 2160   |
+
+  Scenario: A night between two live calls of a run is no time that a live call takes
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 400}
+    And a batch provider with {"mode": "live"}
+    When a run of 10 prompts is submitted
+    And the results are read in order
+    And the ledger's batches are changed to
+      | created           | ended             | collected         |
+      | 36000 seconds ago | 35990 seconds ago | 35990 seconds ago |
+    And what failed in the run is retried
+    Then the ledger has learned how long a live call takes
+
   Scenario: The time between two single calls is no time that a live call takes
     Given an API
     And a batch provider with {"mode": "live"}
@@ -318,6 +347,21 @@ Feature: A deadline is met at full price where batches leave no time for it
     And a command waits 1.5 seconds
     And the actor is asked: "two"
     Then the ledger has learned nothing of how long a live call takes
+
+  Scenario Outline: A run with a deadline is waited for until after it, unless max_wait is set: <flags>
+    Given a command's API with {"latency": 600}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl --deadline <flags>
+    Then the command line exits with 0
+    And in the ledger the longest waits of the runs are [<seconds>]
+    When a command runs: submit actor.yaml asks.jsonl --deadline <flags>
+    Then in the ledger the longest waits of the runs are [<seconds>]
+
+    Examples:
+      | flags             | seconds  |
+      | 2h                | 93600.0  |
+      | 48h               | 180000.0 |
+      | 48h --max-wait 1h | 3600.0   |
 
   Scenario: A reason for a missed deadline says where the requests stand
     Then a run has missed its deadline because of its requests as follows

@@ -266,17 +266,19 @@ Feature: Submission sends nothing twice, and knows what it does not know
       | its size     | "type": "proxy_413"                                                                        |
 
   Scenario: Probes that are refused come at growing intervals
-    Then a halt at second 1000 with probes after 5 minutes stands as follows
-      | refusals | second  | minutes | stands |
-      | 1        | 1000    | 5       | yes    |
-      | 2        | 1000    | 10      | yes    |
-      | 3        | 1000    | 20      | yes    |
-      | 4        | 1000    | 40      | yes    |
-      | 5        | 1000    | 60      | yes    |
-      | 6        | 1000    | 60      | yes    |
-      | 6        | 4599    | 60      | yes    |
-      | 6        | 4600    | 60      | no     |
-      | 6        | -171800 | 60      | no     |
+    Then a halt at second 1000 stands as follows
+      | interval | refusals | second  | minutes | stands |
+      | 5m       | 1        | 1000    | 5       | yes    |
+      | 5m       | 2        | 1000    | 10      | yes    |
+      | 5m       | 3        | 1000    | 20      | yes    |
+      | 5m       | 4        | 1000    | 40      | yes    |
+      | 5m       | 5        | 1000    | 60      | yes    |
+      | 5m       | 6        | 1000    | 60      | yes    |
+      | 5m       | 6        | 4599    | 60      | yes    |
+      | 5m       | 6        | 4600    | 60      | no     |
+      | 5m       | 6        | -171800 | 60      | no     |
+      | 2h       | 3        | 8199    | 120     | yes    |
+      | 2d       | 1        | 1000    | 1440    | yes    |
 
   Scenario: A full queue is waited out
     Given an API with {"queue_limit": 3, "latency": 0.5}

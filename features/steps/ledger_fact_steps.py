@@ -74,6 +74,7 @@ FACTS: dict[str, Select[Any]] = {
     "sums that budgets have spent": select(charges.c.spent),
     "sums that budgets have in doubt": select(charges.c.doubt),
     "outcomes of the deadlines": select(runs.c.deadline_outcome),
+    "longest waits of the runs": select(runs.c.max_wait),
     "outputs of the runs": select(runs.c.output),
     "undelivered runs": select(runs.c.id).where(runs.c.delivered.is_(None)),
     "ends of the tool calls": select(tool_calls.c.finished),

@@ -18,6 +18,7 @@ from staging import KEY, ledger_values, start_api, unknown_command, until, writi
 from tables import rule
 
 from claude_batch.core.ids import new_request_ids
+from claude_batch.core.quantities import parse_duration
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import schema, submissions, workspaces
 from claude_batch.ledger.store import Leader, Ledger
@@ -158,13 +159,13 @@ def _(context: Context, first: int, second: int) -> None:
     assert list(sizes.values()) == [first, second], sizes
 
 
-@rule("a halt at second 1000 with probes after 5 minutes stands")
-def _(refusals: int, second: float) -> dict[str, object]:
+@rule("a halt at second 1000 stands")
+def _(interval: str, refusals: int, second: float) -> dict[str, object]:
     with writing() as tx:
         workspace_id = workspaces.ensure_workspace(tx, "http://somewhere/", new_request_ids(1)[0])
         halt = {"reason": "billing", "error_type": None, "message": "no credit", "now": 1000.0}
         for _n in range(refusals):
-            workspaces.halt(tx, workspace_id, interval=300.0, **halt)
+            workspaces.halt(tx, workspace_id, interval=parse_duration(interval), **halt)
         row = workspaces.workspace_row(tx, workspace_id)
     assert row.halted == 1000.0
     stands = workspaces.halt_stands(row, second)

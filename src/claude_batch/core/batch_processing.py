@@ -37,6 +37,7 @@ from claude_batch.core.quantities import (
     usd,
 )
 from claude_batch.core.settings import (
+    AFTER_DEADLINE,
     ASKING,
     ENVIRONMENT_PREFIX,
     LEDGER_ROWS,
@@ -167,7 +168,7 @@ class BatchProcessingMode(BaseModel):
         default=26 * 3600.0, gt=0
     )
     """How long to wait for an answer, counted from the submission, across restarts. A batch may
-    take 24 h."""
+    take 24 h. If it is not set, a `deadline` is waited for, and two hours more."""
     on_timeout: Annotated[
         Literal["park", "cancel"],
         Flag("After --max-wait: leave the batches to a later resume, or cancel them"),
@@ -345,6 +346,13 @@ class BatchProcessingMode(BaseModel):
         if isinstance(self.deadline, datetime):
             return self.deadline.timestamp()
         return None if self.deadline is None else submitted + self.deadline
+
+    def longest_wait(self, submitted: float) -> float:
+        """Return `max_wait` in seconds; if it is not set, at least until after the deadline."""
+        due = self.deadline_after(submitted)
+        if due is None or "max_wait" in self.model_fields_set:
+            return self.max_wait
+        return max(self.max_wait, round(due - submitted) + AFTER_DEADLINE)
 
     @model_validator(mode="after")
     def _check_intervals(self) -> BatchProcessingMode:

@@ -150,6 +150,9 @@ def _read_switch(value: Any) -> bool:
 MOST_COUNT: Final = 1_000_000_000
 """The highest value of a count. A database keeps it, and sums of it too."""
 
+AFTER_DEADLINE: Final = 7200.0
+"""Seconds for which a run is waited for after its deadline, if its `max_wait` is not set."""
+
 
 def read_count(value: Any, least: int | None) -> int:
     """Convert a count. Raises ``ValueError`` if it is no whole number, or less than ``least``."""
@@ -289,7 +292,8 @@ class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether only this ledger creates batches in its workspace. A single candidate is then adopted
     at once, and a batch that cannot be explained stops sending."""
     probe_interval: Annotated[Duration, Flag("The time before a halt is first probed")] = 300.0
-    """How long a halted workspace waits before the first probe; each refused probe doubles it."""
+    """How long a halted workspace waits before the first probe, at most a day; each refused probe
+    doubles it, up to an hour."""
     allow_tools_from_ledger: Annotated[
         bool, Flag("Import the tools that the ledger names: code that its writer chose")
     ] = False

@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
+from claude_batch.core.settings import AFTER_DEADLINE
 from claude_batch.core.states import IN_FLIGHT
 from claude_batch.ledger import budgets
 from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output
@@ -163,6 +164,7 @@ def begin_run(tx: Connection, run: NewRun, run_id: str | None = None) -> str:
             if name in runs.c and name != "deadline"
         },
         "deadline": run.mode.deadline_after(run.created),
+        "max_wait": run.mode.longest_wait(run.created),
         "live": run.created if run.mode.mode == "live" else None,
     }
     tx.execute(insert(runs), columns)
@@ -210,6 +212,10 @@ def ask_again(tx: Connection, run_id: str, run: NewRun, now: float) -> None:
     label replaces the earlier one.
     """
     settings = run.mode.model_dump(mode="python", include=set(_AS_ASKED_LAST))
+    if "max_wait" not in run.mode.model_fields_set:
+        # The run keeps its deadline, whatever this request says.
+        until = func.round(runs.c.deadline - runs.c.created) + AFTER_DEADLINE
+        settings["max_wait"] = func.max(run.mode.max_wait, func.coalesce(until, 0.0))
     if run.label is not None:
         settings["label"] = run.label
     tx.execute(update(runs).where(runs.c.id == run_id).values(**settings))

@@ -1,7 +1,8 @@
 """Transactions of live calls: which requests go to the live API, and the outcome of each call.
 
 A call is on disk before it is sent: its request is ``packed`` in a batch of state ``live``. That
-row groups the calls of a run and a day; it is not an API batch. If a new driver finds a request
+row groups the calls of a run and a day, as long as none of its pauses is longer than `PAUSE`; it is
+not an API batch. If a new driver finds a request
 there, the call may have been answered and billed.
 """
 
@@ -53,6 +54,13 @@ from claude_batch.ledger.unknown_batches import remember_former
 
 # Literals, so that SQLite can use the index of queued requests.
 _QUEUED = literal_column("requests.state") == literal_column("'queued'")
+
+
+PAUSE = 600.0
+"""Seconds after the last end of a call from which further calls are grouped by another row.
+
+The time of the calls of a row is measured from its first to its last.
+"""
 
 
 class Waiting(NamedTuple):
@@ -230,6 +238,7 @@ def _holder(tx: Connection, lane_id: int, run_id: str, seq: int, now: float) -> 
             batches.c.lane_id == lane_id,
             batches.c.state == BatchState.LIVE,
             charges.of_day(int(now // DAY)),
+            batches.c.ended > now - PAUSE,
             ~former,
         )
         .order_by(batches.c.id)

@@ -304,7 +304,7 @@ def _move_lanes(tx: Connection, source: int, target: int) -> None:
 # Halts and pauses ---------------------------------------------------------------------------------
 
 LONGEST_PROBE_WAIT = 3600.0
-"""Seconds. A halted workspace with a driver is probed at least this often."""
+"""Seconds. A halted workspace with a driver is probed at least this often, by default."""
 
 LONGEST_WAIT = 86400.0
 """Seconds. A planned time further ahead than this was set before the clock jumped back."""
@@ -338,7 +338,7 @@ def halt(
     if row.halt_reason in UNPROBED and reason not in UNPROBED:
         return  # a probe of the other reason must not lift it
     probes = 0 if row.halted is None else row.probes + 1
-    wait = min(interval * 2 ** min(probes, 20), max(interval, LONGEST_PROBE_WAIT))
+    wait = min(interval * 2 ** min(probes, 20), max(interval, LONGEST_PROBE_WAIT), LONGEST_WAIT)
     _change(
         tx,
         workspace_id,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -173,10 +174,11 @@ def timed_out_error(
     else:
         kept = "it was cancelled; the results so far are kept"
     where = _words_of(place)
+    longest = format_duration(mode.longest_wait(time.time()))
     if held:
         where += f": {naming_ledger(held, location)}"
     return BatchTimeoutError(
-        f"no answer within max_wait ({format_duration(mode.max_wait)}), {run_id}, "
+        f"no answer within max_wait ({longest}), {run_id}, "
         f"{where}{trouble}: {naming_ledger(kept, location)}",
         run_id=run_id,
         batch_ids=(place.remote_id,) if place.remote_id else (),

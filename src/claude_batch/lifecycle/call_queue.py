@@ -188,7 +188,7 @@ class CallQueue:
         waiter = Waiter(
             future, call.seq, call.run_id, None, mode, keeps=True, acknowledges=True, watches=True
         )
-        self._waiting.add(waiter, seconds=mode.max_wait)
+        self._waiting.add(waiter, seconds=mode.longest_wait(self._ledger.now()))
         future.stored(call.seq)
         future.on_leave(self._gone, waiter)
         self._waiting.deliver_ended(call.seq)
@@ -251,9 +251,8 @@ class CallQueue:
         for call, waiter in added:
             if (conversation := call.options.conversation) is not None:
                 self._engine.workbench.give(waiter.run_id, conversation.tools, conversation.judge)
-            self._waiting.add(
-                waiter, seconds=call.begun + waiter.mode.max_wait - self._ledger.now()
-            )
+            until = call.begun + waiter.mode.longest_wait(call.begun)
+            self._waiting.add(waiter, seconds=until - self._ledger.now())
             call.future.stored(waiter.seq)
             call.future.on_leave(gone, waiter)
         # Not before the waiters are there: an error here ends their waits.
