@@ -89,7 +89,7 @@ Feature: Results are written as people want them
       """
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 1
-    And the command line's failures in "out.jsonl" have the fields id, ok, error, batch_id, attempt, text, stop_reason, cost_usd
+    And the command line's failures in "out.jsonl" have the fields id, ok, error, text, stop_reason, model, usage, batch_id, attempt, via, cost_usd
     When a command runs: results RUN -o out.csv
     Then the rows of "out.csv" have
       | id | ok    | says                            | stop_reason                   | cost_usd    | error_type                    |

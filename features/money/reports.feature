@@ -168,6 +168,78 @@ Feature: What a run has cost adds up, to the nano-dollar
     And the results are read in order
     Then the run's cost becomes what the API's bill of 6 answers comes to
 
+  @both_backends
+  Scenario: The costs of a run's requests sum to the run's cost, in every form of its results
+    Given an API
+    When this program runs
+      """
+      import csv
+      import json
+      from decimal import Decimal
+      from claude_batch.sandbox import SandboxServer
+
+      asked = set()
+
+      def answer(params):
+          prompt = params["messages"][0]["content"]
+          if prompt == "malformed" and prompt not in asked:
+              asked.add(prompt)
+              return [{"type": "text", "text": "a"}, {"type": "text", "text": 3}]
+          if prompt != "turns":
+              return "good"
+          if len(params["messages"]) > 1:
+              return {"error": {"type": "invalid_request_error", "message": "prompt is too long"}}
+          tool = {"type": "tool_use", "id": "toolu_1", "name": "harbour", "input": {"name": "Kiel"}}
+          return {"content": [tool], "stop_reason": "tool_use"}
+
+      def harbour(name: str) -> str:
+          "How deep a harbour is."
+          return "4.20 m"
+
+      def sums(run):
+          run.export_sync("out.jsonl")
+          lines = [json.loads(line, parse_float=Decimal) for line in open("out.jsonl")]
+          run.export_sync("out.csv")
+          forms = [
+              [line.get("cost_usd", 0) for line in lines],
+              [Decimal(row["cost_usd"] or 0) for row in csv.DictReader(open("out.csv", newline=""))],
+              [row["cost_usd"] or 0 for row in run.rows()],
+              [result.cost_usd or 0 for result in run.results_sync()],
+              [result.to_dict().get("cost_usd", 0) for result in run.results_sync()],
+          ]
+          whole = run.cost().total.cost_usd
+          return [len(costs) - costs.count(0) for costs in forms], {
+              str(round(Decimal(sum(costs)), 9)) == str(whole) for costs in forms
+          }
+
+      prompts = ["turns", "malformed", "good", "[[sandbox:refused]]", "[[sandbox:pause:9]]", "[[sandbox:errored:invalid_request_error]]"]
+      with SandboxServer(latency=0.05, responder=answer) as server:
+          with cb.ClaudeBatchProvider(base_url=server.url, max_turns=2, **settings) as provider:
+              actor = cb.Actor(asker, provider, tools=[harbour])
+              for mode in ("batch", "live"):
+                  asked.clear()
+                  run = actor.submit_sync(prompts, mode=mode, new=True)
+                  run.wait_sync()
+                  print(mode, *sums(run))
+                  run.retry_failed_sync(["malformed"])
+                  run.wait_sync()
+                  print("retried", *sums(run))
+              refused = list(run.results_sync())[3].to_dict()
+              print(*refused)
+              print(refused["stop_reason"], refused["via"], refused["usage"]["output_tokens"])
+      print(list(csv.DictReader(open("out.csv", newline="")))[3]["output_tokens"])
+      """
+    Then the program has printed
+      """
+      batch [5, 5, 5, 5, 5] {True}
+      retried [5, 5, 5, 5, 5] {True}
+      live [5, 5, 5, 5, 5] {True}
+      retried [5, 5, 5, 5, 5] {True}
+      id ok error text stop_reason model usage batch_id attempt via cost_usd
+      refusal live 1
+      1
+      """
+
   Scenario: A ledger without runs has cost nothing, and looking at none makes none
     Given a command's folder
     When a command runs: cost

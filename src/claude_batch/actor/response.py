@@ -24,6 +24,7 @@ from claude_batch.actor.request import ActorRequest, json_context
 from claude_batch.core.answer_parts import Citation, Usage
 from claude_batch.core.errors import (
     ActorError,
+    AnswerError,
     MalformedAnswerError,
     OutputValidationError,
     error_type,
@@ -461,6 +462,18 @@ def output_of(
     return actor.judge.output if isinstance(actor.judge, OutputJudge) else None
 
 
+def answer_in(error: ActorError) -> dict[str, Any]:
+    """Return what an output line shows of the answer of a failure; empty if there is none."""
+    if not isinstance(error, AnswerError):
+        return {}
+    shown: dict[str, Any] = {"text": error.text, "stop_reason": error.stop_reason}
+    if error.response is None:
+        return {**shown, "batch_id": error.batch_id}
+    names = ("model", "usage", "batch_id", "attempt", "via")
+    values = error.response.to_dict()
+    return shown | {name: values[name] for name in names}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorResult(Generic[OutputT_co]):
     """The outcome of one of many requests: exactly one of a response and an error."""
@@ -495,6 +508,20 @@ class ActorResult(Generic[OutputT_co]):
         """The answer's text, as `ActorResponse.text`; None if the request failed."""
         return None if self.response is None else self.response.text
 
+    @property
+    def cost(self) -> int | None:
+        """What the request cost, with all turns and attempts, in nano-dollars.
+
+        None if the price is unknown, or if the request failed and nothing was billed.
+        """
+        billed = self.error if self.response is None else self.response
+        return None if billed is None else billed.cost
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """`cost` in dollars, exactly."""
+        return None if self.cost is None else usd(self.cost)
+
     def unwrap(self) -> ActorResponse[OutputT_co]:
         """Return the response, or raise the error."""
         if self.response is not None:
@@ -512,7 +539,8 @@ class ActorResult(Generic[OutputT_co]):
             return {"id": name, "ok": True, **self.response.to_dict(parsed=parsed), **beside}
         assert self.error is not None
         error = {"type": error_type(self.error), "message": str(self.error)}
-        return {"id": name, "ok": False, "error": error, **beside}
+        cost = {} if self.cost is None else {"cost_usd": self.cost / 1e9}
+        return {"id": name, "ok": False, "error": error, **answer_in(self.error), **cost, **beside}
 
     def with_context(self, context: Any) -> ActorResult[OutputT_co]:
         """Return the same result, and its response, with the context of the request."""

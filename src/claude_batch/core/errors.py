@@ -96,6 +96,11 @@ def request_name(key: str | None, position: int) -> str:
 class ActorError(Exception):
     """Base class of every exception that claude-batch raises."""
 
+    cost: int | None = None
+    """What was billed for the request although it failed, in nano-dollars, as for the first turns
+    of its conversation; None if nothing was billed, or if it is unknown.
+    """
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions with keyword-only fields cannot be rebuilt by ``cls(*args)``.
         return _restore, (type(self), str(self), dict(self.__dict__))
@@ -313,6 +318,7 @@ class AnswerError(ActorError):
         """The API's id of the batch that it came from; None for a live answer."""
         self.response = response
         """The whole answer, an `ActorResponse`; None if the error does not carry it."""
+        self.cost = None if response is None else response.cost
 
 
 class OutputValidationError(AnswerError):

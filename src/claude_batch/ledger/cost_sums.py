@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import (
     Connection,
     Integer,
-    and_,
     bindparam,
     case,
     cast,
@@ -31,7 +30,6 @@ from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
     batches,
-    conversations,
     params,
     requests,
     results,
@@ -294,24 +292,6 @@ def put_costs(tx: Connection, priced: Sequence[Priced]) -> None:
     names = ("of_seq", "of_sending", "model", "cost", "live_cost", "uncached_cost")
     charges.price(tx, [(seq, sending, cost) for seq, sending, _, cost, _, _ in priced])
     tx.execute(_PUT, [dict(zip(names, row, strict=True)) for row in priced])
-    for some in in_chunks({seq for seq, *_ in priced}):
-        lacking = and_(conversations.c.request_seq.in_(some), conversations.c.cost.is_(None))
-        tx.execute(update(conversations).where(lacking).values(cost=_OF_TURNS))
-
-
-_OF_TURNS = (
-    # NULL while one of them has no price.
-    select(case((func.count() == func.count(results.c.cost), func.sum(results.c.cost))))
-    .where(
-        _SUCCEEDED,
-        results.c.request_seq == conversations.c.request_seq,
-        results.c.sending > REUSED,
-        results.c.sending <= conversations.c.consumed,
-    )
-    .correlate(conversations)
-    .scalar_subquery()
-)
-"""The cost of the answers that a conversation has continued from."""
 
 
 class Seen(NamedTuple):

@@ -57,7 +57,7 @@ class Answer(NamedTuple):
     batch_id: str | None
     """The API's id of the batch that answered."""
     cost: int | None = None
-    """Nano-dollars for all its turns; None without an answer or a price."""
+    """Nano-dollars for all its results; None without a result, or if one has no price."""
     via: str = "batch"
     """``live`` for a live call, ``batch`` for a batch."""
     reused: int | None = None
@@ -144,9 +144,12 @@ _CANCELER = case(
 )
 
 
-_COST = case(
-    (conversations.c.request_seq.is_(None), results.c.cost),
-    else_=results.c.cost + conversations.c.cost,
+_billed = results.alias("billed")
+# Every result counts, as in the costs of a run: turns, attempts, and answers that came twice.
+_COST = (
+    select(case((func.count() == func.count(_billed.c.cost), func.sum(_billed.c.cost))))
+    .where(_billed.c.request_seq == requests.c.seq)
+    .scalar_subquery()
 )
 _VIA = case((batches.c.state == literal_column("'live'"), "live"), else_="batch")
 _REUSED = requests.c.answered_by == REUSED
@@ -156,7 +159,6 @@ def _with_results(*columns: Any) -> Any:
     return (
         select(*columns)
         .outerjoin(results, OF_ANSWER)
-        .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
         .outerjoin(batches, batches.c.id == func.coalesce(results.c.batch_id, requests.c.batch_id))
     )
 
@@ -183,7 +185,7 @@ def _answers() -> Any:
         _only_if_canceled(_CANCELER),
         _only_if_canceled(_of_its_run(runs.c.kind)),
         null(),  # the context, which is read apart
-    )
+    ).outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
 
 
 def _answer(row: Sequence[Any]) -> Answer:

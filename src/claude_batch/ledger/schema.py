@@ -250,7 +250,9 @@ conversations: Table = Table(
     Column("turns", Integer, nullable=False),  # answers followed by another turn
     Column("rejected", Integer, nullable=False),  # answers that did not match the response format
     Column("consumed", Integer, nullable=False),  # last sending of the turn that was continued
-    Column("cost", BigInteger),  # of those answers, in nano-dollars; None if unknown
+    # What those answers cost when they came, in nano-dollars; None if it was unknown. A request's
+    # cost is the sum of its results.
+    Column("cost", BigInteger),
     Column("first_params", LargeBinary),  # the caller's params, once ``params`` holds more
     Column("stopped", String),  # why it stopped: `claude_batch.core.states.Stop`
     Column("note", Text),  # the same in words

@@ -22,7 +22,7 @@ from typing import IO, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from claude_batch.actor.output import OutputFormat
-from claude_batch.actor.response import ActorResponse, time_of
+from claude_batch.actor.response import ActorResponse, answer_in, time_of
 from claude_batch.core import files
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, ActorError, AnswerError, error_type
@@ -128,24 +128,33 @@ def csv_line(answer: Answer | Success, *, safe: bool = False) -> bytes:
             usage.output_tokens,
             usage.cache_read_input_tokens,
             usage.cache_creation_input_tokens,
-            _cost_cell(answer),
+            _cost_cell(answer.cost),
             None,
             None,
+            answer.batch_id,
+            answer.attempt,
+            answer.via,
         ]
     else:
         error = result_of(answer).error
         assert error is not None
-        text = reason = cost = None
-        if isinstance(error, AnswerError):  # it was answered and billed
-            text, reason, cost = error.text, error.stop_reason, _cost_cell(answer)
-        row = [identifier, "false", text, reason, *[None] * 5, cost, error_type(error), str(error)]
-    via = answer.via if answer.state is RequestState.SUCCEEDED else None
-    row += [answer.batch_id, answer.attempt, via]
+        values = answer_in(error)
+        values |= values.get("usage", {})
+        values |= {
+            "id": identifier,
+            "ok": "false",
+            "cost_usd": _cost_cell(error.cost),
+            "error_type": error_type(error),
+            "error_message": str(error),
+            "batch_id": answer.batch_id,
+            "attempt": answer.attempt,
+        }
+        row = [values.get(column) for column in CSV_COLUMNS]
     return csv_row(list(map(_as_text, row, CSV_COLUMNS)) if safe else row)
 
 
-def _cost_cell(answer: Answer | Success) -> str | None:
-    return None if answer.cost is None else cost_usd(answer.cost).decode()
+def _cost_cell(cost: int | None) -> str | None:
+    return None if cost is None else cost_usd(cost).decode()
 
 
 def _as_text(value: Any, column: str) -> Any:
@@ -224,13 +233,15 @@ def _failure(answer: Answer) -> dict[str, Any]:
         "id": answer.key if answer.key is not None else str(answer.position + 1),
         "ok": False,
         "error": {"type": error_type(error), "message": str(error)},
+        **answer_in(error),
         "batch_id": answer.batch_id,
         "attempt": answer.attempt,
     }
-    if isinstance(error, AnswerError):  # it was answered and billed
-        line |= {"text": error.text, "stop_reason": error.stop_reason}
-        if answer.cost is not None:
-            line["cost_usd"] = msgspec.Raw(cost_usd(answer.cost))
+    if "usage" in line:
+        assert answer.raw is not None
+        line["usage"] = msgspec.Raw(output_of_line(answer.raw).usage)
+    if error.cost is not None:
+        line["cost_usd"] = msgspec.Raw(cost_usd(error.cost))
     if answer.context is not None:
         line["context"] = msgspec.Raw(answer.context)
     return line
@@ -517,10 +528,9 @@ def _row(
     error = None if result is None else result.error
     response: ActorResponse | None = None if result is None else result.response
     text: str | None = None
-    billed = response is not None
     if isinstance(error, AnswerError):
         # The answer is not reliable, but it was received and billed.
-        response, text, billed = error.response, error.text, True
+        response, text = error.response, error.text
     usage = None if response is None else response.usage
     parsed: dict[str, Any] = {}
     if response is not None:
@@ -528,6 +538,7 @@ def _row(
         if error is None:
             parsed = parsed_values(response, output)
     value = parsed.get("parsed")
+    cost = None if result is None else result.cost
     return {
         "id": answer.key if answer.key is not None else str(answer.position + 1),
         "position": answer.position,
@@ -541,7 +552,7 @@ def _row(
         "output_tokens": None if usage is None else usage.output_tokens,
         "cache_read_input_tokens": None if usage is None else usage.cache_read_input_tokens,
         "cache_creation_input_tokens": None if usage is None else usage.cache_creation_input_tokens,
-        "cost_usd": answer.cost / 1e9 if billed and answer.cost is not None else None,
+        "cost_usd": None if cost is None else cost / 1e9,
         "error_type": None if error is None else error_type(error),
         "error_message": None if error is None else str(error),
         "batch_id": answer.batch_id,

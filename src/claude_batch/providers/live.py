@@ -446,7 +446,8 @@ class ClaudeProvider(Closing):
             output = output_of(actor, asked)
         except ActorError as error:
             if isinstance(error, AccountHaltedError):
-                many.halt = error
+                many.halt = for_one_caller(error)
+                many.halt.cost = None  # which is this request's own
             return _failed(request, position, error)
         result = ActorResult(
             key=request.key,

@@ -9,6 +9,7 @@ from functools import partial
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.response import ActorResponse
 from claude_batch.core.batch_processing import BatchProcessingMode
+from claude_batch.core.errors import ActorError, AnswerError
 from claude_batch.core.states import RequestState
 from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.lifecycle.tool_runner import ToolOutput, Tools, run_call
@@ -50,7 +51,13 @@ async def converse_live(
         match step:
             case NextTurn():
                 asked += 1
-                response = (await ask(step.params)).after(response, asked)
+                try:
+                    answer = await ask(step.params)
+                except ActorError as error:
+                    if not isinstance(error, AnswerError):
+                        error.cost = response.cost or None  # of the turns before
+                    raise
+                response = answer.after(response, asked)
                 reply = Answer(disposition_of(response.stop_reason), response.raw)
             case ToolCalls():
                 reply = list(await asyncio.gather(*(_run(tools, use) for use in step.uses)))

@@ -145,7 +145,10 @@ def _response(answer: Answer, raw: bytes) -> ActorResponse:
 def _outcome(answer: Answer, location: str | None) -> ActorResponse | ActorError:
     if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
         return _response(answer, answer.raw)
-    return _Failure(answer, location).error()
+    error = _Failure(answer, location).error()
+    # An error that was not billed, and follows no answer that was, has no cost rather than 0.
+    error.cost = error.cost if error.cost is not None else answer.cost or None
+    return error
 
 
 class _Failure:

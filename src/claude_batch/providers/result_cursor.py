@@ -179,6 +179,7 @@ def _held(answer: Answer, error: BudgetExceededError) -> ActorResult:
         needed_usd=error.needed_usd,
         run_id=error.run_id,
     )
+    own.cost = answer.cost or None
     return ActorResult(
         key=answer.key, position=answer.position, error=own, context=context_of(answer)
     )
