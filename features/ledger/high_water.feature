@@ -989,6 +989,40 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       was adopted, with 3 requests of this ledger
       """
 
+  Scenario: A recovery waits until settling has passed by this machine's clock too
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    When a command runs: run actor.yaml more.jsonl
+    And a command runs: ledger backup copy.db
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And the API's clock goes 1 hours on
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      the last batch may have been sent so recently that the API does not list it yet; wait 1
+      """
+    Given the clock of this machine is 1 hours ahead
+    When a command runs: ledger recover
+    Then the command line exits with 0
+
+  Scenario: A date that was ahead when the last batch was sent does not make a recovery wait for it
+    Given a server that means harm, before an API
+    And it answers the first 1000 API calls with a clock that is an hour ahead
+    When a command runs: run actor.yaml more.jsonl
+    And a command runs: ledger backup copy.db
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4
+    When the server means no harm any more
+    And a command runs: ledger recover
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      the ledger is recovered and may send again
+      """
+
   Scenario Outline: A gateway that writes the time of its own clock hides nothing that was forgotten: <clock>, budget <budget>
     Given a server that means harm, before an API that takes <takes> seconds for a batch
     And it answers the first 1000 API calls with <clock>
@@ -1151,16 +1185,16 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line exits with 3
     When a command runs: ledger backup copy.db
     And the high-water marks are kept aside
-    And the API's clock goes 1 hours on
+    And both clocks go 1 hours on
     And a command runs: ledger recover
     Then the command line exits with 0
-    When the API's clock goes 1 hours on
+    When both clocks go 1 hours on
     And a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
     When a command's ledger is replaced by "copy.db"
     And the high-water marks are put back
     And a command runs: ledger recover
-    And the API's clock goes 1 hours on
+    And both clocks go 1 hours on
     And a command runs: ledger recover
     Then the command line exits with 0
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
@@ -1182,10 +1216,10 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line exits with 3
     When a command runs: ledger backup copy.db
     And the high-water marks are kept aside
-    And the API's clock goes 1 hours on
+    And both clocks go 1 hours on
     And a command runs: ledger recover
     Then the command line exits with 0
-    When the API's clock goes 1 hours on
+    When both clocks go 1 hours on
     And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
     When a command's ledger is replaced by "copy.db"
@@ -1195,7 +1229,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       """
       cannot be recovered: it is still processing
       """
-    When the API's clock goes 2 hours on
+    When both clocks go 2 hours on
     And a command runs: ledger recover
     Then the command line exits with 0
     When a command runs: resume
@@ -1216,7 +1250,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line exits with 3
     When a command runs: ledger backup copy.db
     And the high-water marks are kept aside
-    And the API's clock goes 1 hours on
+    And both clocks go 1 hours on
     And a command runs: ledger recover
     Then the command line exits with 0
     When the API has no faults any more
@@ -1230,7 +1264,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       the last batch may have been sent so recently that the API does not list it yet; wait 15m
       nothing is sent until every batch is known; then repeat, without --even-if-whole, which begins the wait again: claude-batch ledger recover
       """
-    When the API's clock goes 1 hours on
+    When both clocks go 1 hours on
     And a command runs: ledger recover
     Then the command line exits with 0 and says
       """

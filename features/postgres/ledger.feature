@@ -445,7 +445,7 @@ Feature: A ledger on PostgreSQL
     And a command runs: ledger recover --even-if-whole --settling 15m
     Then the command line exits with 3
     When a command's environment has CLAUDE_BATCH_STATE_DIR = another
-    And the API's clock goes 1 hours on
+    And both clocks go 1 hours on
     And a command runs: ledger recover --settling 15m
     Then the command line exits with 0 and says
       """
@@ -464,8 +464,8 @@ Feature: A ledger on PostgreSQL
     And a command's ledger may send at once
     And a command runs: ledger recover --even-if-whole --settling 15m
     Then the command line exits with 3
-    When the API's clock goes 1 hours on
-    And the API's clock goes 1 hours on
+    When both clocks go 1 hours on
+    And both clocks go 1 hours on
     And the ledger's schema is dumped, and restored after a command runs: ledger recover --settling 15m, then: submit actor.yaml prompts.jsonl -o first.jsonl
     Then the command line exits with 0
     When a command runs: ledger recover --settling 15m
@@ -473,7 +473,7 @@ Feature: A ledger on PostgreSQL
       """
       cannot be recovered: it is still processing
       """
-    When the API's clock goes 2 hours on
+    When both clocks go 2 hours on
     And a command runs: ledger recover --settling 15m
     Then the command line exits with 0
     When a command runs: resume

@@ -29,6 +29,7 @@ from claude_batch.core.settings import resolve_ledger_settings
 from claude_batch.ledger import enqueue, workspaces
 from claude_batch.ledger.backends import leases
 from claude_batch.ledger.backends.backend import LeaderLock, ProcessLock
+from claude_batch.ledger.backends.postgres_connections import ServerClock
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches, requests, runs
 from claude_batch.ledger.store import Ledger
@@ -370,6 +371,18 @@ def _(context: Context, hours: int) -> None:
             patched = patch.object(module, "time", clock)
             patched.start()
             context.add_cleanup(patched.stop)
+
+
+@when("both clocks go {hours:d} hours on")
+def _(context: Context, hours: int) -> None:
+    """The API's and ours, which is this machine's, or that of the ledger's server."""
+    context.api.advance_clock(3600.0 * hours)
+    now = ServerClock.now
+    patched = patch.object(ServerClock, "now", lambda clock: now(clock) + 3600.0 * hours)
+    patched.start()
+    context.add_cleanup(patched.stop)
+    context.hours_ahead = getattr(context, "hours_ahead", 0) + hours
+    context.execute_steps(f"Given the clock of this machine is {context.hours_ahead} hours ahead")
 
 
 @then("the times of runs, requests and batches in the ledger are within 10 minutes of its server's")

@@ -17,19 +17,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import Connection, update
+from sqlalchemy import ColumnElement, Connection, true, update
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.files import replacing
 from claude_batch.core.settings import default_state_dir
 from claude_batch.core.terminal import encodable
 from claude_batch.ledger.backends.sqlite_file import file_lock, take
-from claude_batch.ledger.portable_sql import meta_number, put_meta
+from claude_batch.ledger.portable_sql import meta_number, meta_value, put_meta
 from claude_batch.ledger.schema import workspaces
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.store import Ledger, now_in
 
 _LONE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 """Surrogates, which older versions wrote for a ledger whose path is not UTF-8, and JSON forbids."""
+
+_NOTED = "behind_noted"
+"""Name of the metadata that has our time of `workspaces.behind`."""
 
 _LOCK_SECONDS = 60.0
 """Timeout for the mark's lock, in seconds. Its holder only writes a small file."""
@@ -72,8 +75,18 @@ def note_behind(tx: Connection, at: float, *, anew: bool = False) -> None:
     ``at`` is the API's time, because this machine's clock may be set before the recovery. ``anew``
     replaces what was recorded before.
     """
-    noted = update(workspaces).values(behind=at)
-    tx.execute(noted if anew else noted.where(workspaces.c.behind.is_(None)))
+    set_behind(tx, at, true() if anew else workspaces.c.behind.is_(None))
+
+
+def set_behind(tx: Connection, at: float, *which: ColumnElement[bool]) -> None:
+    """Let workspaces be behind from this time of the API on, and note the time of our clock."""
+    if tx.execute(update(workspaces).where(*which).values(behind=at)).rowcount:
+        put_meta(tx, _NOTED, str(now_in(tx)))
+
+
+def behind_noted(tx: Connection) -> float:
+    """Return when a workspace was last set to be behind, by `Ledger.now`; 0 if that is unknown."""
+    return float(meta_value(tx, _NOTED) or 0.0)
 
 
 def mark_file(identity: str) -> Path:

@@ -24,7 +24,7 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import AT_API, FAILED, BatchState, RequestState
 from claude_batch.ledger import charges, conversations, transitions
 from claude_batch.ledger.batch_contents import note_runs, recount
-from claude_batch.ledger.high_water import Mark, count_post
+from claude_batch.ledger.high_water import Mark, count_post, set_behind
 from claude_batch.ledger.live_calls import may_take_turns
 from claude_batch.ledger.portable_sql import among, in_chunks, insert_one, of_workspace
 from claude_batch.ledger.retries import ON_ORDER
@@ -50,13 +50,14 @@ class Claim(NamedTuple):
     """Number of requests that are in the ledger."""
 
 
-def begin(tx: Connection, workspace_id: int, at: float) -> float:
+def begin(tx: Connection, workspace_id: int, at: float, latest: float) -> float:
     """Block sending for a workspace until recovery has ended; return when the block began.
 
-    Both are the API's times.
+    All are the API's times. A block that began after ``latest`` was noted under a wrong ``Date``,
+    and begins now.
     """
-    blocked = update(workspaces).where(workspaces.c.id == workspace_id).values(behind=at)
-    tx.execute(blocked.where(workspaces.c.behind.is_(None)))
+    is_new = or_(workspaces.c.behind.is_(None), workspaces.c.behind > latest)
+    set_behind(tx, at, workspaces.c.id == workspace_id, is_new)
     return float(
         tx.execute(select(workspaces.c.behind).where(workspaces.c.id == workspace_id)).scalar_one()
     )
@@ -68,8 +69,7 @@ def begin_again(tx: Connection, workspace_id: int, at: float) -> None:
     The others were recovered before, and stay so.
     """
     own = workspaces.c.id == workspace_id
-    unfinished = or_(own, workspaces.c.behind.is_not(None))
-    tx.execute(update(workspaces).where(unfinished).values(behind=at))
+    set_behind(tx, at, or_(own, workspaces.c.behind.is_not(None)))
 
 
 def end(tx: Connection, workspace_id: int, mark: Mark | None) -> int:

@@ -41,6 +41,7 @@ from claude_batch.ledger import (
 from claude_batch.ledger.high_water import (
     HighWater,
     Mark,
+    behind_noted,
     count_post,
     is_known,
     note_behind,
@@ -63,6 +64,7 @@ from claude_batch.lifecycle.polling import (
     Listing,
     Polling,
     is_list_of,
+    lasted,
     split_lines,
     walk,
 )
@@ -236,7 +238,7 @@ class _Recovery(DriverPart):
                 # recovery counts would not be found to be behind.
                 self._ledger.renew_incarnation(tx)
             posts = posts_of(tx)
-            behind = recovered_batches.begin(tx, self._here, at)
+            behind = recovered_batches.begin(tx, self._here, at, at + CLOCKS_APART)
             leader = Leader(self._here, submissions.begin_epoch(tx, self._here))
             live_calls.interrupted(tx, self._here)
             # If one was accepted, it is found below like all forgotten batches.
@@ -330,21 +332,27 @@ class _Recovery(DriverPart):
     def _latest_sending(self, mark: Mark | None) -> tuple[float, float]:
         """Return when the last forgotten batch was sent at the latest, and the seconds since then.
 
-        By the API's clock, because this machine's may have been set since.
+        The time is the API's; the seconds are what both clocks prove.
 
         If the mark of a SQLite ledger counts more than the ledger, it has that time. Otherwise
         another machine, or a process whose mark was replaced, may have sent until the ledger was
-        found to be behind.
+        found to be behind. The same holds if the mark's time is in the future, because the ``Date``
+        was wrong then.
         """
         with self._ledger.read() as tx:
             is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
-        sent = self._behind
+            latest, noted = self._behind, behind_noted(tx)
+        sent = latest
+        now = self._client.server_now()
         if mark is not None and not is_counted and not on_server(self._ledger.location):
-            sent = mark.written + self._client.clock_offset if mark.at is None else mark.at
-        passed = self._client.server_now() - sent
+            at = mark.written + self._client.clock_offset if mark.at is None else mark.at
+            latest = max(latest, at)
+            if at <= now + CLOCKS_APART:
+                sent, noted = at, mark.written
+        passed = lasted(now - sent, self._ledger.now() - noted)
         if sent != self._behind or not self._begins:
             passed += 1.0  # the Date header has whole seconds, so two processes differ by one
-        return max(self._behind, sent), max(0.0, passed)
+        return latest, max(0.0, passed)
 
     def _unlisted(
         self, listing: Listing, known: set[str], last: recovered_batches.LastSending | None
