@@ -141,6 +141,27 @@ Feature: What a run has cost adds up, to the nano-dollar
     And the cost is what the API's bill comes to
     And the costs by group are of this day
 
+  Scenario: Live calls count by the time of their own answers, not by that of the day's last one
+    Given an API that bills what its prompts say
+    And a command's file "asks.jsonl"
+      """
+      "{\"input_tokens\": 1000, \"output_tokens\": 100}"
+      "{\"input_tokens\": 2000, \"output_tokens\": 100}"
+      """
+    When a command runs: run --mode live --model claude-haiku-4-5 asks.jsonl -o out.jsonl
+    And the ledger's batches are changed to
+      | ended               | collected           |
+      | -172800 seconds ago | -172800 seconds ago |
+    And a command runs: cost RUN --json --by day
+    Then the cost is what the API's bill comes to
+    And the costs by group are of this day
+    When a command runs: cost RUN
+    Then the command line prints
+      """
+      last after 2d
+      """
+    And the command line does not print: first answers after 2d
+
   Scenario: The sandbox's own prompt cache is billed as it is reported
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 4 lines like

@@ -61,6 +61,17 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | no batch has ended yet                  | 5                     | no           | 0                 |                   | 0     | never   |
       | it takes longer than any                | 100                   | no           | 0                 | 10, 20, 90        | 0     | never   |
 
+  Scenario: The end is estimated by the API's clock, on a machine whose clock is two hours behind
+    Given a command's API with {"clock_offset": 7200, "latency": 2}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: run actor.yaml asks.jsonl -o one.jsonl
+    And a command runs: run actor.yaml asks.jsonl -o two.jsonl --new
+    Then the command line says
+      """
+      s left
+      """
+    And the command line does not say: h left
+
   Scenario Outline: Each state says what is waited for and what would change it: <state>
     Given an API that takes 3600 seconds for a batch
     And a run that is <state>

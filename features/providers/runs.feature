@@ -160,6 +160,14 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
     And the error names the run and its batch
     And the status shows 2 requests packed
 
+  Scenario: A run whose machine has slept beyond max_wait is looked at before it is parked
+    Given an API that takes 3 seconds for a batch
+    And a batch provider with {"poll_interval": 0.5, "max_poll_interval": 0.5}
+    When a run of 3 prompts is submitted
+    Given the clock of this machine is 30 hours ahead
+    When the results are read in order
+    Then there are 3 results in the order of the prompts
+
   Scenario: A run that passes max_wait can be cancelled by itself
     Given an API that takes 30 seconds for a batch
     And a batch provider with {"max_wait": 1, "on_timeout": "cancel"}

@@ -41,7 +41,7 @@ from claude_batch.ledger.transitions import REUSED
 # Cost sums ----------------------------------------------------------------------------------------
 
 Grouping = Literal["actor", "model", "day"]
-"""By actor, by the model that answered, or by the day (UTC) on which the batch ended."""
+"""By actor, by the model that answered, or the day (UTC) of the batch's end or live answer."""
 
 PAGE = 1000
 """Answers per page."""
@@ -108,7 +108,7 @@ _KEYS = {
     None: null(),
     "actor": runs.c.actor,
     "model": results.c.model,
-    "day": cast(batches.c.ended / charges.DAY, Integer),
+    "day": cast(func.coalesce(results.c.answered, batches.c.ended) / charges.DAY, Integer),
 }
 """The groups of `Sums`."""
 
@@ -225,8 +225,15 @@ def answer_times(tx: Connection, run_id: str) -> tuple[float | None, float | Non
         )
         .exists()
     )
+    # A row of live calls was collected when the last one ended.
+    live = (
+        select(func.min(results.c.answered))
+        .where(results.c.batch_id == batches.c.id, results.c.sending > REUSED)
+        .scalar_subquery()
+    )
+    first = func.coalesce(case((batches.c.state == BatchState.LIVE, live)), batches.c.collected)
     row = tx.execute(
-        select(func.min(batches.c.collected), func.max(batches.c.collected))
+        select(func.min(first), func.max(batches.c.collected))
         .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
         .where(batch_runs.c.run_id == run_id, answered)
     ).one()

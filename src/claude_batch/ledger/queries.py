@@ -554,25 +554,6 @@ def runs_of_batches(tx: Connection, batch_ids: Sequence[int]) -> dict[int, list[
     return found
 
 
-def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]:
-    """Return the seconds that the newest batches of a workspace took at the API."""
-    # Both by the API's clock, which may differ from ours. A recovered batch has only its creation.
-    took = batches.c.ended - func.coalesce(batches.c.server_time, batches.c.submitted)
-    return list(
-        tx.scalars(
-            select(took)
-            .join(lanes, lanes.c.id == batches.c.lane_id)
-            .where(
-                lanes.c.workspace_id == workspace_id,
-                batches.c.state == BatchState.COLLECTED,
-                took > 0,
-            )
-            .order_by(batches.c.id.desc())
-            .limit(limit)
-        )
-    )
-
-
 def last_stamp(tx: Connection) -> int:
     """Return the stamp of the last transaction that finished requests, of any run."""
     return meta_number(tx, "stamp")

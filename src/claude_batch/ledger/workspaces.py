@@ -501,6 +501,24 @@ def next_place(tx: Connection, workspace_id: int, per_hour: int, now: float) -> 
     return 0.0 if nth is None else max(0.0, min(nth + HOUR + 1.0 - now, HOUR))
 
 
+def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]:
+    """Return the seconds that the newest batches of a workspace took at the API."""
+    took = batches.c.ended - _CREATED
+    return list(
+        tx.scalars(
+            select(took)
+            .join(lanes, lanes.c.id == batches.c.lane_id)
+            .where(
+                lanes.c.workspace_id == workspace_id,
+                batches.c.state == BatchState.COLLECTED,
+                took > 0,
+            )
+            .order_by(batches.c.id.desc())
+            .limit(limit)
+        )
+    )
+
+
 Calls = Sequence[tuple[float, int, float]]
 """Live calls of the last minute: time, number, and their tokens."""
 

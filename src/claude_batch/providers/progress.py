@@ -162,7 +162,7 @@ def run_end(tx: Transaction, status: RunStatus, *, now: float) -> float | None:
     if status.state is not RunState.RUNNING:
         return None
     row = queries.run_row(tx, status.run_id)
-    took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
+    took = workspaces.past_durations(tx, row.workspace_id, PAST_BATCHES)
     paused_until = workspaces.workspace_row(tx, row.workspace_id).wait_until
     parallel_batches = row.parallel_batches
     states = [batch.state for batch in status.batches]

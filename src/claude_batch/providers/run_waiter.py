@@ -35,7 +35,13 @@ Otherwise the pause is ``RESTS_PER_LOOK`` times as long as the last query took.
 """
 
 CANCEL_GRACE = 600.0
-"""Seconds that a run which timed out with ``on_timeout: cancel`` waits for its batches to end."""
+"""Seconds that a run which timed out with ``on_timeout: cancel`` waits for its batches to end.
+
+A run whose time has passed while the machine slept is waited for as long.
+"""
+
+SLEEP = 60.0
+"""Seconds by which the ledger's clock must gain on the monotonic clock if the machine has slept."""
 
 _T = TypeVar("_T")
 
@@ -100,6 +106,7 @@ class RunWaiter:
         self._access = access
         self._run_id = access.run_id
         self._deadline = deadline
+        self._offset = self._clock_offset()
         self._max_wait = max_wait
         self._on_timeout = on_timeout
         self._cancel = cancel
@@ -108,6 +115,10 @@ class RunWaiter:
     @property
     def _engine(self) -> Engine:
         return self._access.engine
+
+    def _clock_offset(self) -> float:
+        """Return how far the ledger's clock is ahead of the monotonic one, which stops in sleep."""
+        return self._engine.ledger.now() - time.monotonic()
 
     @property
     def _location(self) -> str:
@@ -259,6 +270,10 @@ class RunWaiter:
             yield Pause(self._engine.read(partial(self._poll_as_asked, *intervals)))
             self._intervals = None
         unknown = yield Pause(self._engine.look(self._check_hope))
+        before, self._offset = self._offset, self._clock_offset()
+        if self._offset - before > SLEEP:
+            # The batches may have ended long ago, and no process has looked.
+            self._deadline = max(self._deadline, self._engine.ledger.now() + CANCEL_GRACE)
         if self._engine.ledger.now() < self._deadline:
             return None
         if self._on_timeout == "cancel":
