@@ -22,6 +22,50 @@ Feature: A run as a data frame
     And its costs, tokens, models, batches, messages and times are those of the run's results
     And by its id, in an event loop, as pandas and with rows in its place it is the same
 
+  Scenario: An answer that has its format is parsed in each process, and a text without a format is not
+    Given an API
+    And a command's folder
+    When this program runs
+      """
+      from claude_batch.sandbox import SandboxServer
+
+      def answer(params):
+          prompt = params["messages"][-1]["content"]
+          search = {"id": "srvtoolu_1", "name": "web_search"}
+          return prompt if prompt != "search" else [
+              {"type": "text", "text": "I look it up."},
+              {"type": "server_tool_use", **search, "input": {"query": "x"}},
+              {"type": "web_search_tool_result", "tool_use_id": search["id"], "content": []},
+              {"type": "text", "text": '{"a":"yes"}'},
+          ]
+
+      schema = {
+          "type": "object",
+          "properties": {"a": {"type": "string"}},
+          "required": ["a"],
+          "additionalProperties": False,
+      }
+      asked = [("search", schema), ("42", int), ("42", None), ("[Draft] Dear Sir", None)]
+      with SandboxServer(latency=0.05, responder=answer) as server:
+          with cb.ClaudeBatchProvider(base_url=server.url, **settings) as provider:
+              for prompt, form in asked:
+                  form = {} if form is None else {"output_format": form}
+                  run = cb.Actor(asker, provider).submit_sync([prompt], results_dir="kept", **form)
+                  run.wait_sync()
+                  with open("kept/000001.json") as file:
+                      kept = '"parsed"' in file.read()
+                  [result] = run.results_sync()
+                  frames = [cb.to_frame(which)["parsed"][0] for which in (run, run.id)]
+                  print(*frames, kept, result.to_dict(parsed=True)["parsed"])
+      """
+    Then the program has printed
+      """
+      {"a":"yes"} {"a":"yes"} True {'a': 'yes'}
+      42 42 True 42
+      None None False 42
+      None None False None
+      """
+
   Scenario: Requests that wait have nulls
     Given an API that takes 3600 seconds for a batch
     And a batch provider

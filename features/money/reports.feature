@@ -192,6 +192,7 @@ Feature: What a run has cost adds up, to the nano-dollar
   @both_backends
   Scenario: The costs of a run's requests sum to the run's cost, in every form of its results
     Given an API
+    And a command's folder
     When this program runs
       """
       import csv

@@ -269,3 +269,32 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
   Scenario: Without middleware there is no thread for it
     Given an API
     Then a process that asks without middleware has no thread for it
+
+  Scenario: A context that a middleware sets comes back with each result, with and without a ledger
+    Given an API
+    When this program runs
+      """
+      class Sets(cb.Middleware):
+          def before_request(self, actor, request):
+              return cb.ActorRequest(request.prompt, context={"old": request.context})
+
+      for kind in (cb.ClaudeBatchProvider, cb.ClaudeProvider):
+          own = settings if kind is cb.ClaudeBatchProvider else {}
+          stored = []
+          with kind(middleware=[Sets()], post_process=stored.append, **own) as provider:
+              actor = cb.Actor(asker, provider)
+              prompts = ["one", "[[sandbox:errored:invalid_request_error]]"]
+              requests = [cb.ActorRequest(prompt, context=7) for prompt in prompts]
+              for result in actor.respond_all_sync(requests):
+                  print(result.context, result.ok and result.response.context)
+          print([result.context for result in stored])
+      """
+    Then the program has printed
+      """
+      {'old': 7} {'old': 7}
+      {'old': 7} False
+      [{'old': 7}, {'old': 7}]
+      {'old': 7} {'old': 7}
+      {'old': 7} False
+      [{'old': 7}, {'old': 7}]
+      """

@@ -262,13 +262,16 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | prompt                                           |
       | one                                              |
       | [[sandbox:errored:invalid_request_error]] broken |
+      | [[sandbox:refused]] no                           |
+      | [[sandbox:window]] long                          |
     Then the last progress's fields are
-      | field     | value                          |
-      | done      | 1                              |
-      | completed | 2                              |
-      | total     | 2                              |
-      | outcomes  | {"succeeded": 1, "errored": 1} |
-      | failures  | {"invalid_request_error": 1}   |
+      | field     | value                                                                        |
+      | done      | 1                                                                            |
+      | completed | 4                                                                            |
+      | total     | 4                                                                            |
+      | outcomes  | {"succeeded": 1, "errored": 1, "refused": 1, "window_exceeded": 1}           |
+      | failures  | {"invalid_request_error": 1, "refused": 1, "window_exceeded": 1}             |
+      | cost      | 151000                                                                       |
 
   Scenario: A progress that cannot be called is refused
     Then progress functions are checked as follows

@@ -19,6 +19,9 @@ Feature: What an answer or a document holds is read as far as it can be
       | {"type": "succeeded", "message": {"id": null, "model": null, TEXT, USAGE}}                                                  | succeeded  | final        |                       | 1+2    |
       | {"type": "succeeded", "message": {TEXT, "usage": {"input_tokens": 1.0, "output_tokens": 2e0}}}                              | succeeded  | final        |                       | 1+2    |
       | {"type": "succeeded", "message": {TEXT, "usage": {"input_tokens": 1.5, "output_tokens": 2}}}                                | succeeded  | malformed    |                       |        |
+      | {"type": "succeeded", "message": {"content": [{"type": "new", "text": {"a": 1}, "id": 2, "name": 3}], USAGE}}               | succeeded  | final        |                       | 1+2    |
+      | {"type": "succeeded", "message": {"content": [{"type": "text", "text": 3}], USAGE}}                                         | succeeded  | malformed    |                       | 1+2    |
+      | {"type": "succeeded", "message": {"content": [{"type": "server_tool_use", "id": 3}], USAGE}}                                | succeeded  | malformed    |                       | 1+2    |
       | {"type": "succeeded", "message": null}                                                                                      | succeeded  | malformed    |                       |        |
       | {"type": "succeeded"}                                                                                                       | succeeded  | malformed    |                       |        |
       | {"type": "succeeded", "message": {"content": null, USAGE}}                                                                  | succeeded  | malformed    |                       | 1+2    |

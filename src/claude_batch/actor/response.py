@@ -270,16 +270,19 @@ class ActorResponse(Generic[OutputT_co]):
             "reused": self._reused,
             "cost_usd": None if self._cost is None else self._cost / 1e9,
         }
-        if parsed:
-            values["parsed"] = self._parsed_values()
-            if fields := self.field_citations:
-                values["field_citations"] = {
-                    name: [asdict(citation) for citation in citations]
-                    for name, citations in fields.items()
-                }
+        return values | self.parsed_values() if parsed else values
+
+    def parsed_values(self) -> dict[str, Any]:
+        """Return what ``parsed`` adds to `to_dict`."""
+        values = {"parsed": self._parsed_value()}
+        if fields := self.field_citations:
+            values["field_citations"] = {
+                name: [asdict(citation) for citation in citations]
+                for name, citations in fields.items()
+            }
         return values
 
-    def _parsed_values(self) -> Any:
+    def _parsed_value(self) -> Any:
         if (output := self._output) is not None:
             value = self.parsed_output
             try:
@@ -288,11 +291,9 @@ class ActorResponse(Generic[OutputT_co]):
                 words = f"cannot be written as JSON from {output.name}"
                 raise self._invalid(words, str(error)) from error
         try:
-            return self.parsed_output
-        except OutputValidationError:
-            if self.text.lstrip().startswith(("{", "[")):
-                raise  # it has a format, which it breaks
-            return None
+            return self._read()
+        except ValueError:
+            return None  # a text for people
 
     def _message(self) -> DecodedMessage:
         if self._decoded is None:
@@ -354,21 +355,25 @@ class ActorResponse(Generic[OutputT_co]):
         labels = self._output.labels
         return [] if labels is None else labels.fields(self.content)
 
-    def _parse(self) -> Any:
+    def _read(self) -> Any:
+        """Return the value in the answer. Raises ``ValueError`` if there is none."""
         output = self._output
         read = parse_json if output is None else output.parse
-        text = self.text
+        if fields := self._labelled_fields():
+            return texts_of(fields) if output is None else output.of_fields(fields)
         try:
-            if fields := self._labelled_fields():
-                return texts_of(fields) if output is None else output.of_fields(fields)
-            try:
-                return read(text)
-            except ValueError:
-                # Text before a server tool's call is not part of the answer.
-                texts = [block["text"] for block in self.content if block.get("type") == "text"]
-                if len(texts) < 2:
-                    raise
-                return read(texts[-1])
+            return read(self.text)
+        except ValueError:
+            # Text before a server tool's call is not part of the answer.
+            texts = [block["text"] for block in self.content if block.get("type") == "text"]
+            if len(texts) < 2:
+                raise
+            return read(texts[-1])
+
+    def _parse(self) -> Any:
+        output = self._output
+        try:
+            return self._read()
         except ValueError as error:
             problem, cause = str(error), error.__cause__
         asked = "" if output is None else f" {output.name}"

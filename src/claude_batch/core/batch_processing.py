@@ -249,7 +249,8 @@ class BatchProcessingMode(BaseModel):
     validation_attempts: Annotated[
         Count, Flag("Most answers until one matches the requested format", ASKING, bounded=True)
     ] = Field(default=1, ge=1, le=MOST_COUNT)
-    """How many answers are requested until one matches the response format."""
+    """How many answers are requested until one matches the response format. With 1, a run checks
+    no answer."""
     preflight: Annotated[
         bool | Literal["auto"],
         Flag(

@@ -29,13 +29,14 @@ from claude_batch.core.errors import ActorConfigurationError, ActorError, Answer
 from claude_batch.core.quantities import NANO, count_of
 from claude_batch.core.settings import on_server
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import queries
+from claude_batch.ledger import cost_sums, queries
 from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.ledger.queries import Answer, Success
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers.cost_report import CostReport
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.status import RunStatus
+from claude_batch.wire.conversation import has_format
 from claude_batch.wire.messages import decode_line, output_of_line
 
 _log = logging.getLogger(__name__)
@@ -457,20 +458,26 @@ def _parsed_line(answer: Answer, output: OutputFormat[Any] | None) -> bytes:
     return msgspec.json.encode({**values, **more})
 
 
-def parsed_values(response: ActorResponse, output: OutputFormat[Any] | None) -> dict[str, Any]:
+def parsed_values(
+    response: ActorResponse,
+    output: OutputFormat[Any] | None,
+    has_format: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
     """Return ``parsed``, and ``field_citations`` if there are any, of an answer that has a format.
 
     Without ``output``, an answer that is a JSON object or list, or has labelled fields, has one.
+    ``has_format`` is asked about any other JSON value.
     """
     if output is not None:
         response = response.with_output(output)
-    elif not response.text.lstrip().startswith(("{", "[")):
-        return {}  # neither an object nor labelled fields, but text for people
     try:
-        values = response.to_dict(parsed=True)
+        values = response.parsed_values()
     except ActorError:
         return {}  # it does not have the format; its text is in the file
-    return {name: values[name] for name in ("parsed", "field_citations") if name in values}
+    value = values["parsed"]
+    if output is not None or isinstance(value, dict | list):
+        return values
+    return values if value is not None and has_format() else {}  # a text for people
 
 
 def run_summary(status: RunStatus, cost: CostReport) -> dict[str, Any]:
@@ -518,13 +525,13 @@ def rows_of(ledger: Ledger, run_id: str, output_of: OutputOf) -> Iterator[dict[s
     with ledger.read() as tx:
         asked = time_of(queries.run_row(tx, run_id).created)
     for answer in queries.answers_by_position(ledger, run_id):
-        yield _row(answer, asked, output_of(answer.position), ledger.location)
+        yield _row(answer, asked, output_of(answer.position), ledger)
 
 
 def _row(
-    answer: Answer, asked: datetime | None, output: OutputFormat[Any] | None, location: str
+    answer: Answer, asked: datetime | None, output: OutputFormat[Any] | None, ledger: Ledger
 ) -> dict[str, Any]:
-    result = result_of(answer, location) if answer.state.is_final else None
+    result = result_of(answer, ledger.location) if answer.state.is_final else None
     error = None if result is None else result.error
     response: ActorResponse | None = None if result is None else result.response
     text: str | None = None
@@ -536,7 +543,7 @@ def _row(
     if response is not None:
         text = response.text
         if error is None:
-            parsed = parsed_values(response, output)
+            parsed = parsed_values(response, output, partial(_has_format, ledger, answer))
     value = parsed.get("parsed")
     cost = None if result is None else result.cost
     return {
@@ -564,3 +571,9 @@ def _row(
         "answered": None if result is None else result.answered,
         "context": None if answer.context is None else answer.context.decode(),
     }
+
+
+def _has_format(ledger: Ledger, answer: Answer) -> bool:
+    with ledger.read() as tx:
+        found = cost_sums.params_at(tx, answer.run_id, [answer.position])
+    return any(map(has_format, found))

@@ -448,13 +448,13 @@ class ClaudeProvider(Closing):
             if isinstance(error, AccountHaltedError):
                 many.halt = for_one_caller(error)
                 many.halt.cost = None  # which is this request's own
-            return _failed(request, position, error)
+            return _failed(asked, position, error)
         result = ActorResult(
             key=request.key,
             position=position,
             response=response,
             answered=response.answered,
-            context=request.context,
+            context=asked.context,
         )
         if self.middleware:
             result = await self.middleware.after_response(actor.name, result, LOST_WITH_IT)

@@ -17,6 +17,7 @@ from claude_batch.core.errors import (
     CanceledBy,
     ContextWindowExceededError,
     ConversationStoppedError,
+    LiveRequestError,
     MalformedAnswerError,
     MissingResultError,
     OutputValidationError,
@@ -87,6 +88,22 @@ def answer_error(
     if stopped == "turns_forgotten":
         return TurnsForgottenError(f"{who}: {note}. {kept}; send the request in a new run", **about)
     return ConversationStoppedError(f"{who}: {note}. {kept}", **about)
+
+
+_STATES = (
+    (AnswerRefusedError, RequestState.REFUSED),
+    (ContextWindowExceededError, RequestState.WINDOW_EXCEEDED),
+    (MalformedAnswerError, RequestState.MALFORMED),
+    (AnswerError, RequestState.STOPPED),
+)
+
+
+def state_of(error: ActorError) -> RequestState:
+    """Return the state that a ledger has for a live call with this error."""
+    if isinstance(error, LiveRequestError) and error.may_be_billed:
+        return RequestState.LOST
+    found = (state for kind, state in _STATES if isinstance(error, kind))
+    return next(found, RequestState.ERRORED)
 
 
 # Mapping ------------------------------------------------------------------------------------------

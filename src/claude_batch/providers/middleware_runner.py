@@ -313,6 +313,7 @@ class MiddlewareRunner(Middlewares):
 
 def _passed(result: ActorResult, passage: Passage[ActorResponse]) -> ActorResult:
     if passage.error is not None:
+        passage.error.cost = result.cost
         return replace(result, response=None, error=passage.error)
     return replace(result, response=passage.value)
 

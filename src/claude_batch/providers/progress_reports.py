@@ -23,11 +23,12 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from claude_batch.core.errors import ActorConfigurationError, error_type
+from claude_batch.core.errors import ActorConfigurationError, AnswerError, error_type
 from claude_batch.core.quantities import count_of, dollars, roughly, write_usd
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.core.terminal import ColumnKind, Rows, cell, visible
 from claude_batch.core.user_functions import check_takes, is_async
+from claude_batch.providers.mapping import state_of
 from claude_batch.providers.progress import Progress
 from claude_batch.providers.status import BatchStatus, RunStatus
 from claude_batch.providers.sync_bridge import Pause
@@ -212,14 +213,14 @@ class _Count:
 
     def add(self, result: ActorResult) -> None:
         self._completed += 1
+        self._cost += result.cost or 0
+        outcome, answered = str(RequestState.SUCCEEDED), True
         if result.error is not None:
-            outcome, kind = str(RequestState.ERRORED), error_type(result.error)
+            outcome = str(state_of(result.error))
+            answered = isinstance(result.error, AnswerError)
+            kind = outcome if answered else error_type(result.error)
             self._failures[kind] = self._failures.get(kind, 0) + 1
-        else:
-            outcome = str(RequestState.SUCCEEDED)
-            cost = None if result.response is None else result.response.cost
-            self._cost += cost or 0
-            self._unpriced += cost is None
+        self._unpriced += answered and result.cost is None
         self._outcomes[outcome] = self._outcomes.get(outcome, 0) + 1
         if self._reports.is_due(self._completed):
             self._report()

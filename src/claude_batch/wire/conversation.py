@@ -430,6 +430,12 @@ def _warn_once(schema: bytes, why: str) -> None:
     )
 
 
+def has_format(params: bytes) -> bool:
+    """Return whether params ask for a response format."""
+    config = _shaped.decode(params).output_config
+    return config is not None and config.format is not None
+
+
 def schema_problem(params: bytes, message: bytes) -> str | None:
     """Return what is wrong with an answer by the JSON schema of its params; `None` if nothing.
 

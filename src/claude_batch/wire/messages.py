@@ -439,14 +439,18 @@ def _valid(text: str) -> str:
 
 
 def _check_blocks(content: list[dict[str, Any]]) -> None:
-    """Raise ``ValueError`` for a block without the required fields of its type."""
+    """Raise ``ValueError`` for a block without the required fields of its type.
+
+    A type that is not known may use the same names for other values.
+    """
     for block in content:
         kind, text = block.get("type"), block.get("text")
         if kind == "text" and isinstance(text, str) and len(block) == 2:
             continue  # nearly every block of most answers
         if not isinstance(kind, str):
             raise ValueError("a block without a type")
-        for name in ("text", "id", "name"):
+        is_call = kind.endswith("tool_use")
+        for name in ("text",) if kind == "text" else ("id", "name") if is_call else ():
             if name in block and not isinstance(block[name], str | None):
                 raise ValueError(f"a block whose {name} is not a text")
         if kind == "text" and text is None:
