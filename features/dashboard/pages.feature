@@ -155,6 +155,21 @@ Feature: The dashboard's pages show the ledger
       | path | words                                                                       |
       | /    | Waiting 2 requests without an outcome…Waiting for you…is held by a budget…Runs |
 
+  Scenario: The overview shows the budgets of its runs, and not those of all earlier ones
+    Given a limit of 1 run on the dashboard's first page
+    And a batch provider with {"budget_usd": "5"}
+    When a run of 1 prompts is submitted
+    And the run is waited for
+    Then the dashboard's pages say
+      | path        | words                |
+      | /           | Budgets <run>…of $5  |
+      | /runs/<run> | Budget $5…left       |
+    When another run is made in a dashboard's ledger
+    Then the dashboard's pages say
+      | path        | words                            |
+      | /           | Budgets None set for these runs. |
+      | /runs/<run> | Budget $5…left                   |
+
   Scenario: A changed key adds no workspace to the page of the ledger
     When a command's key is changed to "sk-rotated"
     And another run is made in a dashboard's ledger

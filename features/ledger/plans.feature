@@ -85,6 +85,15 @@ Feature: No statement of a run reads a large table from end to end
     Then the run's state becomes held
     And the recorded statements with "requests.run_id NOT IN (?" ran at most 2 times
 
+  Scenario: A live call under a budget does not read all collected batches of the ledger
+    Given an API
+    And a batch provider with {"mode": "live", "daily_budget_usd": "1", "actor_budget_usd": "1"}
+    And the ledger's statements are recorded
+    When a run of 1 prompts is submitted
+    And the run is waited for
+    Then the recorded statements with "charges.run_id IS NULL" and "batches.day" read batches by ix_batches_day
+    And the recorded statements with "charges.run_id IS NULL" and "runs.actor IN" read batch_runs by ix_batch_runs_run
+
   Scenario: A client's retry reads of all calls only those that equal it
     Given the ledger's statements are recorded
     And a gateway over the sandbox

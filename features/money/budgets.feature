@@ -309,6 +309,29 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the command line exits with 0
     And the API has processed 6 requests, none twice
 
+  Scenario: A command that names budgets shows these, and not those of all other runs
+    Given an API that bills what its prompts say
+    And a command's file "asks.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 900}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o one.out
+    And a command runs: budget --actor local/command-line 2 --daily 3
+    Then the command line prints
+      """
+      actor local/command-line: budget $2, spent $0.002255, reserved $0.00, left
+      today (UTC): budget $3, spent $0.002255, reserved $0.00, left
+      """
+    And the command line does not print: run-
+    When a command runs: budget RUN 4
+    Then the command line prints
+      """
+      RUN: budget $4, spent $0.002255, reserved $0.00, left
+      """
+    And the command line does not print: today (UTC)
+    When a command runs: budget --daily none --json
+    Then the command line prints
+      """
+      []
+      """
+
   Scenario Outline: A run for which no day would have room does not wait for the next one: <flags>
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 900}

@@ -20,6 +20,7 @@ from claude_batch.core.settings import default_ledger
 from claude_batch.core.terminal import ColumnKind, Rows
 
 if TYPE_CHECKING:
+    from claude_batch.ledger.budgets import BudgetKey
     from claude_batch.ledger.store import Ledger
     from claude_batch.providers.cost_report import BudgetStatus, CostReport, CostShare
 
@@ -255,11 +256,16 @@ def budget_command(
         if run_id is not None:
             run_id = find_run_id(store, run_id)
         _set(store, run_id, amount, actor, daily, prices)
-        found = budget_statuses(store)
+        named: list[BudgetKey] = []
+        if run_id is not None:
+            named.append(("run", run_id))
+        if actor is not None:
+            named.append(("actor", actor[0]))
+        if daily is not None:
+            named.append(("day", ""))
+        found = budget_statuses(store, named)
     finally:
         store.close()
-    if run_id is not None and amount is None:
-        found = [each for each in found if each.name == run_id]
     if as_json:
         print_json([each.to_dict() for each in found])
         return

@@ -45,6 +45,8 @@ def overview_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, 
     day = today(now)
     month = day - datetime.fromtimestamp(now, UTC).day + 1
     costs = snapshot.costs
+    shown = {each.run_id for each in (*snapshot.statuses, *snapshot.older)}
+    budgets = [each for each in snapshot.budgets if each.scope != "run" or each.name in shown]
     return {
         "snapshot": snapshot,
         "today": costs.total(since=day),
@@ -54,14 +56,10 @@ def overview_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, 
         "states": _states(snapshot),
         "attention": list(attention_of(snapshot, reader.ledger)),
         "costs": costs.by(lambda each: each.run_id),
-        "budgets": [(each, *shares_of(each)) for each in snapshot.budgets],
+        "budgets": [(each, *shares_of(each)) for each in budgets],
         "changeable": [
             ("day:", "Each day (UTC)"),
-            *(
-                (f"{each.scope}:{each.name}", each.name)
-                for each in snapshot.budgets
-                if each.scope != "day"
-            ),
+            *((f"{each.scope}:{each.name}", each.name) for each in budgets if each.scope != "day"),
         ],
         "ages": _ages(snapshot, now),
         "waiting": sum(

@@ -189,6 +189,12 @@ def budgets_of(tx: Connection, run_id: str, actor: str, day: int) -> list[Budget
     return [_stand(tx, row, day) for row in sorted(rows, key=lambda row: _ORDER[row.scope])]
 
 
+def named_budgets(tx: Connection, of: Sequence[BudgetKey], day: int) -> list[Budget]:
+    """Return those of these budgets that are set."""
+    found = (tx.execute(select(budgets).where(_named(*key))).first() for key in of)
+    return [_stand(tx, row, day) for row in found if row is not None]
+
+
 def all_budgets(tx: Connection, day: int) -> list[Budget]:
     """Return every budget of the ledger."""
     rows = tx.execute(select(budgets).order_by(budgets.c.scope, budgets.c.name)).all()

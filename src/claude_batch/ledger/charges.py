@@ -456,7 +456,8 @@ def uncounted(tx: Connection, of: ColumnElement[bool]) -> list[tuple[int, str]]:
         .where(
             of,
             charges.c.run_id.is_(None),
-            batches.c.state.in_((*_OPEN, BatchState.COLLECTED, BatchState.LIVE)),
+            # Not by the index of states: SQLite would begin with all collected batches.
+            func.coalesce(batches.c.state, "").in_((*_OPEN, BatchState.COLLECTED, BatchState.LIVE)),
         )
         .distinct()
     )

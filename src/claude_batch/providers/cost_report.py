@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, get_args
@@ -13,6 +13,7 @@ from claude_batch.core.errors import ActorConfigurationError, BudgetScope
 from claude_batch.core.quantities import usd, write_usd
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import budgets, charges, cost_sums, queries
+from claude_batch.ledger.budgets import BudgetKey
 from claude_batch.ledger.cost_sums import Grouping, Priced, Sums
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import limit, today
@@ -271,10 +272,11 @@ class BudgetStatus:
         return values
 
 
-def budget_statuses(ledger: Ledger) -> list[BudgetStatus]:
-    """Return every budget of the ledger."""
+def budget_statuses(ledger: Ledger, of: Sequence[BudgetKey] = ()) -> list[BudgetStatus]:
+    """Return those of these budgets that are set; without any, every budget of the ledger."""
+    day = today(ledger.now())
     with ledger.read() as tx:
-        found = budgets.all_budgets(tx, today(ledger.now()))
+        found = budgets.named_budgets(tx, of, day) if of else budgets.all_budgets(tx, day)
     return [
         BudgetStatus(
             scope=each.scope,
