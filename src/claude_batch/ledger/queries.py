@@ -146,11 +146,17 @@ _CANCELER = case(
 
 _billed = results.alias("billed")
 # Every result counts, as in the costs of a run: turns, attempts, and answers that came twice.
-_COST = (
+_ALL_COSTS = (
     select(case((func.count() == func.count(_billed.c.cost), func.sum(_billed.c.cost))))
     .where(_billed.c.request_seq == requests.c.seq)
     .scalar_subquery()
 )
+# A request that was sent once has one result, and looking for others would take a third of the time
+# of an output.
+_IS_ONLY = and_(
+    requests.c.sendings == literal_column("1"), results.c.sending == literal_column("1")
+)
+_COST = case((_IS_ONLY, results.c.cost), else_=_ALL_COSTS)
 _VIA = case((batches.c.state == literal_column("'live'"), "live"), else_="batch")
 _REUSED = requests.c.answered_by == REUSED
 
