@@ -640,8 +640,6 @@ def ensure_explained_until(tx: Connection, workspace_id: int, newest: float) -> 
     )
     if known is None:
         tx.execute(
-            update(workspaces)
-            .where(workspaces.c.id == workspace_id)
-            .values(explained_until=newest)
+            update(workspaces).where(workspaces.c.id == workspace_id).values(explained_until=newest)
         )
     return newest if known is None else known
