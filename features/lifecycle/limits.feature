@@ -69,6 +69,19 @@ Feature: Limits that the user sets are kept, whatever the API allows
     Then there are 6 results in the order of the prompts
     And the API has seen 3 batches
 
+  Scenario: A date that was ahead at a sending holds the next one back for no longer than an hour
+    Given a server that means harm, before an API
+    And it answers the first 1000 API calls with a clock that is an hour ahead
+    And a batch provider with {"max_requests": 1, "batches_per_hour": 1}
+    When a run of 2 prompts is submitted
+    Then the status says "batches_per_hour allows no more batches in this hour"
+    When the provider is closed
+    And the server means no harm any more
+    And both clocks go 1 hours on
+    And another provider opens the run
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+
   Scenario: Requests wait for the next batch together
     Given an API
     And a program that logs

@@ -626,6 +626,18 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the results are read in order
     Then every result is an answer
 
+  Scenario: A date that was ahead at the first sending explains no later batch in an exclusive workspace
+    Given a server that means harm, before an API
+    And it answers the first 1000 API calls with a clock that is an hour ahead
+    And a batch provider with {"exclusive_workspace": true}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    And somebody else makes 1 batches of 7 requests
+    And a run of these prompts is stored
+      | prompt   |
+      | prompt 9 |
+    Then the run's state becomes halted
+
   Scenario: A cancelled sending that proves free ends canceled
     Given an API
     And the API has the faults

@@ -629,18 +629,17 @@ def open_candidates(tx: Connection, batch_ids: Sequence[int]) -> dict[int, int]:
     return {row[0]: row[1] for row in rows}
 
 
-def ensure_explained_until(tx: Connection, workspace_id: int, server_now: float) -> float:
-    """Return the server time before which the workspace's batches count as there already.
+def ensure_explained_until(tx: Connection, workspace_id: int, newest: float) -> float:
+    """Return the API's time until which the workspace's batches count as there already.
 
-    The first call stores ``server_now``. Used with ``exclusive_workspace``.
+    The first call stores ``newest``, when the newest listed batch was created. Used with
+    ``exclusive_workspace``.
     """
     known: float | None = tx.scalar(
         select(workspaces.c.explained_until).where(workspaces.c.id == workspace_id)
     )
     if known is None:
         tx.execute(
-            update(workspaces)
-            .where(workspaces.c.id == workspace_id)
-            .values(explained_until=server_now)
+            update(workspaces).where(workspaces.c.id == workspace_id).values(explained_until=newest)
         )
-    return server_now if known is None else known
+    return newest if known is None else known

@@ -471,20 +471,21 @@ def limits_of(tx: Connection) -> Limits:
 
 # When the API created a batch at the latest, by its own clock. Without a response nothing is known
 # of a batch that was armed; it may have been created.
-_TOOK = func.coalesce(batches.c.submitted, batches.c.armed) - batches.c.intended
-_CREATED = case(
-    (batches.c.server_time.is_(None), batches.c.submitted),
-    else_=batches.c.server_time + func.min(func.max(_TOOK, 0.0), HOUR),
-)
+_ANSWERED = func.coalesce(batches.c.submitted, batches.c.armed)
+_TOOK = func.min(func.max(_ANSWERED - batches.c.intended, 0.0), HOUR)
+_CREATED = func.coalesce(batches.c.server_time + _TOOK, batches.c.submitted)
 
 
 def next_place(tx: Connection, workspace_id: int, per_hour: int, now: float) -> float:
     """Return the seconds until one more batch makes no more than ``per_hour`` in any hour.
 
-    ``now`` is the server's time. A batch counts if the API has created it or may have.
+    ``now`` is the server's time. A batch counts if the API has created it or may have. One that was
+    created in the future was sent under a wrong ``Date``, and counts by our clock.
     """
+    by_ours = _ANSWERED + (now - now_in(tx))
+    created = case((now + 60.0 < _CREATED, by_ours), else_=_CREATED)
     nth: float | None = tx.scalar(
-        select(_CREATED)
+        select(created)
         .join(lanes, lanes.c.id == batches.c.lane_id)
         .where(
             lanes.c.workspace_id == workspace_id,
@@ -493,7 +494,7 @@ def next_place(tx: Connection, workspace_id: int, per_hour: int, now: float) -> 
                 and_(batches.c.submitted.is_not(None), batches.c.state != BatchState.LIVE),
             ),
         )
-        .order_by(_CREATED.desc())
+        .order_by(created.desc())
         .offset(per_hour - 1)
         .limit(1)
     )

@@ -375,9 +375,7 @@ class Submission(DriverPart):
         The ledger has not made such a batch, nor can an unknown sending have made it.
         """
         workspace_id = leader.workspace_id
-        # The Date header has whole seconds, so a listed batch may be dated a little later.
-        dated = [remote.created or 0.0 for remote in listing.batches.values()]
-        newest = max([listing.server_time, *dated])
+        newest = listing.newest_of(listing.batches) or 0.0
         with self._ledger.write(leader) as tx:
             since = unknown_batches.ensure_explained_until(tx, workspace_id, newest)
             known = unknown_batches.known_remote_ids(tx, workspace_id, listing.ids)
