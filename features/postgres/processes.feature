@@ -190,6 +190,10 @@ Feature: Processes of several machines know who lives and who drives
     Given the clock of this machine is 5 hours ahead
     And a command's file "prompts.jsonl" of 3 prompts
     When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line says
+      """
+      RUN is stored: 3 requests
+      """
     Given a dashboard of this ledger
     Then the dashboard's pages say
       | path | words                      |

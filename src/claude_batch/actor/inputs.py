@@ -12,7 +12,6 @@ import json
 import os
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -99,7 +98,6 @@ class Inputs:
                     f"{flag} is for CSV and TSV files, and no input is one: its name ends in .csv "
                     "or .tsv. Leave the flag out, or save the table as CSV"
                 )
-        self.begun: float = time.time()
         self._at: tuple[str, int | None] = ("", None)
         self.count: int = 0
         """Items read so far, including those that were left out."""

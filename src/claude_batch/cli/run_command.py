@@ -481,7 +481,7 @@ def _say_stored(run: Run, inputs: Inputs) -> None:
         say(f"skipped {inputs.skipped:,} of {count_of(inputs.count, 'item')}")
     status = run.status()
     # For a run that was submitted before, the provider has reported what it holds and retries.
-    if status.created >= inputs.begun:
+    if not run.is_continued:
         if status.finished:
             say(f"{run.id} is finished: every request was answered before")
         else:

@@ -97,6 +97,8 @@ class Run(Closing):
         self._engine_access = engine_access
         self._middleware = middleware
         self._beside = beside or Beside()
+        self.is_continued: bool = rerun is not None
+        """Whether its requests were stored before the call that submitted them."""
         self.owns_provider: bool = False
         """Whether closing the run closes the provider."""
         engine = engine_access.engine()
