@@ -16,6 +16,7 @@ Feature: `claude-batch run` takes documents as INPUT, one request a file
       | bad/b.pdf     | text no PDF        |
       | bad/c.pdf     | pdf, encrypted     |
       | odd/a.xlsx    | hex 504b0304       |
+      | asks.jsonl.gz | hex 1f8b08         |
     And a command's file "asks.jsonl" of 1 prompts
 
   Scenario Outline: A file that is a document is asked about, by what its bytes are
@@ -84,6 +85,7 @@ Feature: `claude-batch run` takes documents as INPUT, one request a file
       | run actor.yaml inv/*.pdf                                | inv/a.pdf is a document, and there is no prompt for it. Add --prompt TEXT, or a `system_prompt` to the actor |
       | submit actor.yaml inv/*.pdf                             | inv/a.pdf is a document, and there is no prompt for it |
       | estimate actor.yaml inv/*.pdf --offline                 | inv/a.pdf is a document, and there is no prompt for it |
+      | run actor.yaml asks.jsonl.gz                            | asks.jsonl.gz is compressed; unpack it |
       | run actor.yaml notes.txt inv/*.pdf more.txt --prompt x  | inv/a.pdf is a document and notes.txt is a prompt. Run two commands, or add the document to every prompt with --document inv/a.pdf |
       | run actor.yaml inv/a.pdf asks.jsonl                     | inv/a.pdf is a document and asks.jsonl holds prompts. Run two commands |
       | run actor.yaml inv/a.pdf -                              | inv/a.pdf is a document and <stdin> holds prompts |

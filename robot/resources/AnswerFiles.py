@@ -29,7 +29,9 @@ SUCCESS = (
 )
 PRICED = (*SUCCESS, "cost_usd")
 FAILURE = ("id", "ok", "error", "batch_id", "attempt")
-ANSWERED = (*FAILURE, "text", "stop_reason", "cost_usd")
+CONTINUED = (*FAILURE, "cost_usd")
+"""Of a failure after turns that were paid for."""
+ANSWERED = ("id", "ok", "error", "text", *SUCCESS[4:], "cost_usd")
 """Of a failure that came with an answer, which was paid for."""
 
 
@@ -57,7 +59,8 @@ class AnswerFiles:
             raise AssertionError(f"the last line has no end: {text[-80:]!r}")
         answers = [json.loads(line) for line in text.splitlines()]
         for answer in answers:
-            failure = ANSWERED if "text" in answer else FAILURE
+            billed = ANSWERED if "text" in answer else CONTINUED
+            failure = billed if "cost_usd" in answer else FAILURE
             expected = PRICED if answer["ok"] else failure
             # An answer of a model without a price has no cost, rather than none to pay.
             if tuple(answer) != expected and not (answer["ok"] and tuple(answer) == SUCCESS):

@@ -147,6 +147,8 @@ class Inputs:
                 f"every prompt with --document {document}"
             )
         if document is not None and self._prompt is None and not instructed:
+            if document.lower().endswith(".gz"):  # probably prompts
+                raise BadInput(f"{document} is compressed; unpack it")
             raise BadInput(
                 f"{document} is a document, and there is no prompt for it. Add --prompt TEXT, or "
                 "a `system_prompt` to the actor"
