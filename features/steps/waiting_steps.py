@@ -84,9 +84,9 @@ def _(context: Context, count: int) -> None:
     responder = context.provider._responder
     ask = responder.ask
 
-    def begin(*arguments: Any) -> CallFuture:
+    def begin(*arguments: Any) -> None:
         context.begun[passes] += 1
-        return ask(*arguments)
+        ask(*arguments)
 
     async def count_passes() -> None:
         nonlocal passes

@@ -129,9 +129,13 @@ class CallQueue:
             if not self._loop.closed:
                 self._inbox.append(call)
                 if not self._flush_planned:
-                    # Set first: from the next line on, the flush may run and reset the flag.
-                    self._flush_planned = True
-                    self._loop.soon(self._flush)
+                    try:
+                        # Set first: from the next line on, the flush may run and reset the flag.
+                        self._flush_planned = True
+                        self._loop.soon(self._flush)
+                    except BaseException:  # of a signal handler
+                        self._flush_planned = False
+                        raise
                 return
         _fail([call], self._closed())
 

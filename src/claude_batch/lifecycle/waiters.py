@@ -17,7 +17,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from itertools import islice
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -69,9 +71,13 @@ class Receipts:
     def plan(self) -> None:
         """Let the notes be drained soon; those of many callers together."""
         if not self._is_planned:
-            # Set first: the other thread may drain and reset it before the next line.
-            self._is_planned = True
-            self._plan()
+            try:
+                # Set first: the other thread may drain and reset it before the next line.
+                self._is_planned = True
+                self._plan()
+            except BaseException:  # of a signal handler
+                self._is_planned = False
+                raise
 
     def drain(self) -> Iterator[tuple[int, bool, bool]]:
         """Yield and remove the notes: request, whether it was taken, whether it repeats."""
@@ -241,9 +247,11 @@ class CallFuture:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Block until it is done, at most ``seconds``; return whether it is."""
-        event = threading.Event()
-        self._wake_by(event.set)
-        event.wait(seconds)
+        # An interrupt of an `Event` may leave its lock taken, which `set` would wait for.
+        wakes: SimpleQueue[None] = SimpleQueue()
+        self._wake_by(partial(wakes.put, None))
+        with contextlib.suppress(Empty):
+            wakes.get(timeout=seconds)
         return self.done()
 
     async def wait_on_loop(self, seconds: float | None = None) -> bool:
@@ -271,25 +279,6 @@ class CallFuture:
         if is_done:
             self._wake_caller()
         return waits
-
-    def answer(self) -> Answer:
-        """Block until the answer is there, and return or raise it; an interrupt withdraws."""
-        try:
-            self.wait()
-        except BaseException:
-            self.cancel()
-            raise
-        return self.result()
-
-    async def answer_on_loop(self) -> Answer:
-        """Await the answer, and return or raise it; cancelling the task withdraws."""
-        try:
-            await self.on_loop()
-        except (asyncio.CancelledError, GeneratorExit):
-            # GeneratorExit: the coroutine was closed.
-            self.cancel()
-            raise
-        return self.result()
 
     def wake_on_loop(self) -> None:
         """Wake the caller that waits by `on_loop`; on its loop."""
