@@ -226,6 +226,7 @@ class CallQueue:
         # All calls that arrived since the last flush share one transaction and one fsync.
         self._flush_planned = False
         # First, so that a new call can take over a request that was let go before it.
+        self._waiting.leave_closed_loops()
         self.remove_departed()
         calls: list[Call] = []
         while self._inbox:

@@ -280,6 +280,10 @@ class CallFuture:
             self._wake_caller()
         return waits
 
+    def waits_on(self, loops: Collection[_CallerLoop]) -> bool:
+        """Return whether its caller waits on one of these event loops."""
+        return self._waits is not None and self._caller in loops
+
     def wake_on_loop(self) -> None:
         """Wake the caller that waits by `on_loop`; on its loop."""
         if self._waits is not None and not self._waits.done():
@@ -342,7 +346,12 @@ class _CallerLoop:
         try:
             loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:  # the caller's loop has ended
-            while self._done:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """Leave the answers that a closed loop has not delivered to equal calls."""
+        with contextlib.suppress(IndexError):  # two threads may do this
+            while True:
                 self._done.popleft().give_back()
 
     def _deliver(self) -> None:
@@ -563,6 +572,16 @@ class Waiting(msgspec.Struct):
         waiter.keeps |= departure == "keep"
         dropped = self.on_dropped if departure == "drop" else self.on_left
         self._remove(waiter, self.on_let_go if waiter.keeps else dropped)
+
+    def leave_closed_loops(self) -> None:
+        """Let the callers leave whose event loop is closed, because their tasks never run again."""
+        loops = [loop for each in _caller_loops.keyrefs() if (loop := each()) is not None]
+        closed = [_caller_loop(loop) for loop in loops if loop.is_closed()]
+        for calls in closed:
+            calls.give_back()
+        for waiter in self.all() if closed else ():
+            if waiter.future.waits_on(closed):
+                waiter.future.cancel()
 
     def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
         """End waits with an error; the requests stay unchanged."""
