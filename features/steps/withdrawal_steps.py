@@ -125,7 +125,7 @@ async def _left(context: Context, prompt: str, how: str, keywords: dict[str, Any
         # As a framework does that drives coroutines by hand.
         call.send(None)
         await _come(_stored)
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(GeneratorExit, KeyboardInterrupt):
             call.throw(GeneratorExit if how == "closed" else KeyboardInterrupt)
         return
     task = asyncio.ensure_future(call)
