@@ -7,7 +7,6 @@ exception is a timeout that the caller set for the call, which raises the SDK's 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Final, TypeVar
@@ -31,6 +30,7 @@ from claude_batch.integrations.http_messages import (
 )
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.pending_call import CallOptions
+from claude_batch.lifecycle.threads import fork_safe_lock
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.wire.connection import CredentialFault, check_key
@@ -75,7 +75,7 @@ class _Desk:
         self._place: tuple[str, str, int | None, bytes] | None = None
         self._credential: str | None = None
         self._workspace: str | None = None
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock(self, "_lock")
 
     def bind(self, base_url: httpx2.URL, headers: Mapping[str, object]) -> None:
         """Store the target URL and the payer of the client's Messages calls."""
