@@ -44,6 +44,8 @@ Feature: Callers and observers come and go while answers and events are on their
       | that                                                     |
       | whose loop is busy while the answer comes and time ends  |
       | whose loop is closed before the answer comes             |
+      | whose loop is closed while the answer is due             |
+      | whose loop is closed after the answer came               |
 
   @every_python
   Scenario: A cancellation is not lost if what the task awaits is there in the same moment

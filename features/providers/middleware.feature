@@ -134,9 +134,12 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
       | exits asynchronously in after_response          | a batch provider that has it | synchronously              | after_response |
       | exits asynchronously in after_response          | a batch provider that has it | awaited                    | after_response |
       | is interrupted asynchronously in after_response | a batch provider that has it | many at once synchronously | after_response |
+      | awaits what was cancelled in before_request     | a batch provider that has it | synchronously              | before_request |
+      | awaits what was cancelled in after_response     | a batch provider that has it | awaited                    | after_response |
       | exits in before_request                         | a live provider that has it  | synchronously              | before_request |
       | is interrupted asynchronously in after_response | a live provider that has it  | synchronously              | after_response |
       | exits asynchronously in after_response          | a live provider that has it  | many at once               | after_response |
+      | awaits what was cancelled in after_response     | a live provider that has it  | many at once               | after_response |
 
   Scenario: An exit on an event loop that callers share ends one caller's work alone
     Given an event loop that the process shares, with work that never ends

@@ -423,6 +423,40 @@ Feature: Programs of every kind may ask an actor
       0
       """
 
+  Scenario: A child can make actors and live calls, whatever another thread does while its process forks
+    Given an API
+    When this program runs
+      """
+      import os, threading
+
+      live = cb.ClaudeProvider()
+      actor = cb.Actor(cb.ActorConfiguration(name="a", model="claude-haiku-4-5"), live)
+      begins, ends = threading.Event(), threading.Event()
+
+      def make_actors_and_calls():
+          with cb.default_registry._lock, live._lock, actor._closing:
+              begins.set()
+              ends.wait()
+
+      parent = threading.Thread(target=make_actors_and_calls)
+      parent.start()
+      begins.wait()
+      if not (child := os.fork()):
+          threading.Timer(10, os._exit, args=[9]).start()
+          print(actor.respond_sync("of the child").stop_reason, flush=True)
+          cb.make_actor("claude-haiku-4-5", **settings).close()
+          actor.close()
+          os._exit(0)
+      print(os.waitpid(child, 0)[1])
+      ends.set()
+      parent.join()
+      """
+    Then the program has printed
+      """
+      end_turn
+      0
+      """
+
   Scenario: A fork waits for a provider that another thread is opening
     Given an API
     When this program runs

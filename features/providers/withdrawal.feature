@@ -16,6 +16,27 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
       | closed                    | a batch provider with {"linger": 2}                  |
       | interrupted without loop  | a batch provider with {"linger": 2}                  |
       | cancelled over a client   | a batch provider with {"linger": 2}                  |
+      | ended by any exception    | a batch provider with {"linger": 2}                  |
+
+  Scenario Outline: A call that is interrupted <where> is not sent, and holds up no other call
+    Given an API
+    And a batch provider with {"linger": 1}
+    When these prompts are asked: what is a hitch?
+    And "what is a knot?" is asked on a thread that is interrupted <where>
+    And these prompts are asked: what is a bend?
+    Then all 1 are answered
+    And the API has processed 2 requests in all
+
+    Examples:
+      | where                            |
+      | when it was queued               |
+      | before the engine hears of it    |
+
+  Scenario: A call that is interrupted as it begins to wait does not wait for itself
+    Given an API
+    And a batch provider with {"linger": 1}
+    When these prompts are asked: what is a hitch?
+    And "what is a knot?" is asked on a thread that is interrupted as it locks what it waits by
 
   Scenario: The same call, made again after it was withdrawn, is a new request
     Given an API

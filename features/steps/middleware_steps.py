@@ -362,6 +362,12 @@ MIDDLEWARE: dict[str, Callable[[Context], cb.Middleware]] = {
     "is interrupted asynchronously in after_response": lambda _: LeavingLater(
         "after_response", KeyboardInterrupt
     ),
+    "awaits what was cancelled in before_request": lambda _: LeavingLater(
+        "before_request", asyncio.CancelledError
+    ),
+    "awaits what was cancelled in after_response": lambda _: LeavingLater(
+        "after_response", asyncio.CancelledError
+    ),
     "returns nothing from before_request": lambda _: Forgetful(),
     "returns nothing from after_response": lambda _: ForgetfulLater(),
     "blocks until the caller's loop has gone on": lambda _: Patient(),

@@ -76,7 +76,7 @@ def _(context: Context) -> None:
     for asked in (
         lambda: future.result(20),
         lambda: engine.do(work()).result(20),
-        late.answer,
+        lambda: late.wait(20) and late.result(),
         lambda: engine.advance(session),
     ):
         attempt(context, asked)

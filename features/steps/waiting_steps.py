@@ -84,9 +84,9 @@ def _(context: Context, count: int) -> None:
     responder = context.provider._responder
     ask = responder.ask
 
-    def begin(*arguments: Any) -> CallFuture:
+    def begin(*arguments: Any) -> None:
         context.begun[passes] += 1
-        return ask(*arguments)
+        ask(*arguments)
 
     async def count_passes() -> None:
         nonlocal passes
@@ -286,14 +286,17 @@ async def _awaited(
     return (run.wait() if awaits == "run.wait()" else results()), results
 
 
-@when("a prompt is asked by a caller whose loop is closed before the answer comes")
-def _(context: Context) -> None:
+@when("a prompt is asked by a caller whose loop is closed {when}")
+def _(context: Context, when: str) -> None:
     loop = asyncio.new_event_loop()
     context.task = loop.create_task(context.actor.respond("once"))
     loop.run_until_complete(asyncio.sleep(0.3))
+    if when != "after the answer came":
+        loop.close()
+    if when != "while the answer is due":
+        until(lambda: _answered() == 1)
+        time.sleep(0.3)  # until the engine has tried to deliver it
     loop.close()
-    until(lambda: _answered() == 1)
-    time.sleep(0.3)  # until the engine has tried to deliver it
 
 
 def _answered() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 from unittest import mock
@@ -18,6 +19,8 @@ from staging import ledger_values, until
 import claude_batch as cb
 from claude_batch.ledger.schema import requests
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.call_queue import CallQueue
+from claude_batch.lifecycle.threads import EventLoopThread
 from claude_batch.lifecycle.waiters import CallFuture
 
 _PARAMS: dict[str, Any] = {
@@ -73,6 +76,34 @@ def _interrupted(context: Context, prompt: str) -> None:
     raise AssertionError("it was not interrupted")
 
 
+@when('"{prompt}" is asked on a thread that is interrupted {where}')
+def _(context: Context, prompt: str, where: str) -> None:
+    """As by a signal handler, which raises its exception between any two lines."""
+    owner, name = {
+        "when it was queued": (CallQueue, "add"),
+        "before the engine hears of it": (EventLoopThread, "soon"),
+        "as it locks what it waits by": (threading.Condition, "__enter__"),
+    }[where]
+    function, ended = getattr(owner, name), threading.Event()
+
+    def interrupt(*given: Any) -> Any:
+        if threading.current_thread() is not thread:
+            return function(*given)
+        setattr(owner, name, function)
+        if where != "before the engine hears of it":
+            function(*given)
+        raise KeyboardInterrupt
+
+    def ask() -> None:
+        with contextlib.suppress(KeyboardInterrupt), mock.patch.object(owner, name, interrupt):
+            context.actor.respond_sync(prompt)
+        ended.set()
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    assert ended.wait(20)
+
+
 async def _left(context: Context, prompt: str, how: str, keywords: dict[str, Any]) -> None:
     if how == "cancelled over a client":
         sdk = cb.client(provider=context.provider)
@@ -90,11 +121,12 @@ async def _left(context: Context, prompt: str, how: str, keywords: dict[str, Any
         except TimeoutError:
             return
         raise AssertionError("it was not timed out")
-    if how == "closed":
+    if how in ("closed", "ended by any exception"):
         # As a framework does that drives coroutines by hand.
         call.send(None)
         await _come(_stored)
-        call.close()
+        with contextlib.suppress(GeneratorExit, KeyboardInterrupt):
+            call.throw(GeneratorExit if how == "closed" else KeyboardInterrupt)
         return
     task = asyncio.ensure_future(call)
     await _come(_stored)

@@ -63,7 +63,14 @@ def ends_the_caller(error: BaseException) -> bool:
     """
     if isinstance(error, KeyboardInterrupt):  # Ctrl-C reaches the main thread alone
         return threading.current_thread() is threading.main_thread()
-    return isinstance(error, asyncio.CancelledError | GeneratorExit)
+    if isinstance(error, asyncio.CancelledError):
+        # If the caller is not being cancelled, something that its function awaited was.
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # a thread without an event loop
+            return False
+        return task is None or task.cancelling() > 0
+    return isinstance(error, GeneratorExit)
 
 
 def is_async(function: object) -> bool:

@@ -7,8 +7,6 @@ exception is a timeout that the caller set for the call, which raises the SDK's 
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Final, TypeVar
@@ -32,6 +30,7 @@ from claude_batch.integrations.http_messages import (
 )
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.pending_call import CallOptions
+from claude_batch.lifecycle.threads import fork_safe_lock
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.wire.connection import CredentialFault, check_key
@@ -76,7 +75,7 @@ class _Desk:
         self._place: tuple[str, str, int | None, bytes] | None = None
         self._credential: str | None = None
         self._workspace: str | None = None
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock(self, "_lock")
 
     def bind(self, base_url: httpx2.URL, headers: Mapping[str, object]) -> None:
         """Store the target URL and the payer of the client's Messages calls."""
@@ -91,7 +90,9 @@ class _Desk:
         path = request.url.raw_path.partition(b"?")[0]
         return request.method == "POST" and path.endswith(_MESSAGES)
 
-    def ask(self, request: httpx2.Request, body: bytes) -> _Asked | httpx2.Response:
+    def ask(
+        self, request: httpx2.Request, body: bytes, future: CallFuture
+    ) -> _Asked | httpx2.Response:
         """Pass a call to the provider, or return a response if that is not possible."""
         try:
             self._check_target(request)
@@ -108,7 +109,7 @@ class _Desk:
                 failure_ttl=failure_ttl,
                 acknowledges=received is not None,
             )
-            future = self._provider.call(encoded, options)
+            self._provider.call(encoded, options, future)
         except Exception as error:
             return _unread(failure(error))
         timeout: Mapping[str, float | None] = request.extensions.get("timeout") or {}
@@ -126,10 +127,10 @@ class _Desk:
         except Exception as error:
             return _unread(failure(error))
 
-    def leave(self, asked: _Asked) -> None:
+    def leave(self, future: CallFuture) -> None:
         """Leave a call whose caller was cancelled or interrupted."""
-        if not asked.future.leave("drop" if self._mode.on_disconnect == "drop" else "withdraw"):
-            asked.future.give_back()
+        if not future.leave("drop" if self._mode.on_disconnect == "drop" else "withdraw"):
+            future.give_back()
 
     def timed_out(self, asked: _Asked, request: httpx2.Request) -> httpx2.Response:
         """Leave a call whose caller's timeout has passed.
@@ -229,13 +230,14 @@ class AsyncBatchTransport(_Desk, httpx2.AsyncBaseTransport):
             )
         if (turn := turn_to_begin()) is not None:
             await turn
-        asked = self.ask(request, await request.aread())
-        if isinstance(asked, httpx2.Response):
-            return asked
+        body, future = await request.aread(), CallFuture()
         try:
-            done = await asked.future.wait_on_loop(asked.patience)
-        except (asyncio.CancelledError, GeneratorExit):
-            self.leave(asked)
+            asked = self.ask(request, body, future)
+            if isinstance(asked, httpx2.Response):
+                return asked
+            done = await future.wait_on_loop(asked.patience)
+        except BaseException:
+            self.leave(future)
             raise
         if not done:
             return self.timed_out(asked, request)
@@ -266,13 +268,14 @@ class BatchTransport(_Desk, httpx2.BaseTransport):
             return self._live.send(
                 _with_live_timeout(request), stream=True, auth=None, follow_redirects=False
             )
-        asked = self.ask(request, request.read())
-        if isinstance(asked, httpx2.Response):
-            return asked
+        body, future = request.read(), CallFuture()
         try:
-            done = asked.future.wait(asked.patience)
+            asked = self.ask(request, body, future)
+            if isinstance(asked, httpx2.Response):
+                return asked
+            done = future.wait(asked.patience)
         except BaseException:  # Ctrl-C
-            self.leave(asked)
+            self.leave(future)
             raise
         if not done:
             return self.timed_out(asked, request)

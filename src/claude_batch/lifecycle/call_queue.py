@@ -129,9 +129,13 @@ class CallQueue:
             if not self._loop.closed:
                 self._inbox.append(call)
                 if not self._flush_planned:
-                    # Set first: from the next line on, the flush may run and reset the flag.
-                    self._flush_planned = True
-                    self._loop.soon(self._flush)
+                    try:
+                        # Set first: from the next line on, the flush may run and reset the flag.
+                        self._flush_planned = True
+                        self._loop.soon(self._flush)
+                    except BaseException:  # of a signal handler
+                        self._flush_planned = False
+                        raise
                 return
         _fail([call], self._closed())
 
@@ -222,6 +226,7 @@ class CallQueue:
         # All calls that arrived since the last flush share one transaction and one fsync.
         self._flush_planned = False
         # First, so that a new call can take over a request that was let go before it.
+        self._waiting.leave_closed_loops()
         self.remove_departed()
         calls: list[Call] = []
         while self._inbox:

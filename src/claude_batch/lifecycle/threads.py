@@ -1,4 +1,4 @@
-"""Event loops in threads of their own, whose end leaves no caller waiting, and worker threads.
+"""Event loops in threads of their own, whose end leaves no caller waiting; workers and locks.
 
 docs/explanation/decisions/0012-event-loop-threads.md explains why no library class is used.
 """
@@ -17,12 +17,35 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from claude_batch.core.errors import ActorConfigurationError, EngineStoppedError
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
+
+# Locks --------------------------------------------------------------------------------------------
+
+_locked: WeakKeyDictionary[object, str] = WeakKeyDictionary()
+
+
+def fork_safe_lock(owner: object, name: str) -> threading.RLock:
+    """Return a lock for the attribute ``name`` of an object, which a forked child replaces.
+
+    If another thread of the parent held it, the child would wait for ever. A signal handler may
+    enter it again.
+    """
+    _locked[owner] = name
+    return threading.RLock()
+
+
+def _renew_locks() -> None:
+    for owner, name in list(_locked.items()):
+        setattr(owner, name, threading.RLock())
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 # Event loops --------------------------------------------------------------------------------------
 

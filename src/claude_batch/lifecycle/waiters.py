@@ -17,7 +17,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from itertools import islice
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -69,9 +71,13 @@ class Receipts:
     def plan(self) -> None:
         """Let the notes be drained soon; those of many callers together."""
         if not self._is_planned:
-            # Set first: the other thread may drain and reset it before the next line.
-            self._is_planned = True
-            self._plan()
+            try:
+                # Set first: the other thread may drain and reset it before the next line.
+                self._is_planned = True
+                self._plan()
+            except BaseException:  # of a signal handler
+                self._is_planned = False
+                raise
 
     def drain(self) -> Iterator[tuple[int, bool, bool]]:
         """Yield and remove the notes: request, whether it was taken, whether it repeats."""
@@ -241,9 +247,11 @@ class CallFuture:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Block until it is done, at most ``seconds``; return whether it is."""
-        event = threading.Event()
-        self._wake_by(event.set)
-        event.wait(seconds)
+        # An interrupt of an `Event` may leave its lock taken, which `set` would wait for.
+        wakes: SimpleQueue[None] = SimpleQueue()
+        self._wake_by(partial(wakes.put, None))
+        with contextlib.suppress(Empty):
+            wakes.get(timeout=seconds)
         return self.done()
 
     async def wait_on_loop(self, seconds: float | None = None) -> bool:
@@ -272,24 +280,9 @@ class CallFuture:
             self._wake_caller()
         return waits
 
-    def answer(self) -> Answer:
-        """Block until the answer is there, and return or raise it; an interrupt withdraws."""
-        try:
-            self.wait()
-        except BaseException:
-            self.cancel()
-            raise
-        return self.result()
-
-    async def answer_on_loop(self) -> Answer:
-        """Await the answer, and return or raise it; cancelling the task withdraws."""
-        try:
-            await self.on_loop()
-        except (asyncio.CancelledError, GeneratorExit):
-            # GeneratorExit: the coroutine was closed.
-            self.cancel()
-            raise
-        return self.result()
+    def waits_on(self, loops: Collection[_CallerLoop]) -> bool:
+        """Return whether its caller waits on one of these event loops."""
+        return self._waits is not None and self._caller in loops
 
     def wake_on_loop(self) -> None:
         """Wake the caller that waits by `on_loop`; on its loop."""
@@ -353,7 +346,12 @@ class _CallerLoop:
         try:
             loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:  # the caller's loop has ended
-            while self._done:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """Leave the answers that a closed loop has not delivered to equal calls."""
+        with contextlib.suppress(IndexError):  # two threads may do this
+            while True:
                 self._done.popleft().give_back()
 
     def _deliver(self) -> None:
@@ -574,6 +572,16 @@ class Waiting(msgspec.Struct):
         waiter.keeps |= departure == "keep"
         dropped = self.on_dropped if departure == "drop" else self.on_left
         self._remove(waiter, self.on_let_go if waiter.keeps else dropped)
+
+    def leave_closed_loops(self) -> None:
+        """Let the callers leave whose event loop is closed, because their tasks never run again."""
+        loops = [loop for each in _caller_loops.keyrefs() if (loop := each()) is not None]
+        closed = [_caller_loop(loop) for loop in loops if loop.is_closed()]
+        for calls in closed:
+            calls.give_back()
+        for waiter in self.all() if closed else ():
+            if waiter.future.waits_on(closed):
+                waiter.future.cancel()
 
     def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
         """End waits with an error; the requests stay unchanged."""

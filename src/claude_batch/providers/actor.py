@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -39,7 +38,7 @@ from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, jud
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.settings import absolute_ledger, check_arguments, without_password
-from claude_batch.lifecycle.threads import in_own_thread
+from claude_batch.lifecycle.threads import fork_safe_lock, in_own_thread
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
@@ -156,7 +155,7 @@ class Actor(Closing):
         self._opening: str = ""
         """The call that opens the actor, for errors; without its last parenthesis."""
         self._closed = False
-        self._closing = threading.RLock()  # a signal handler may call `close`
+        self._closing = fork_safe_lock(self, "_closing")
 
     @classmethod
     def of_registry(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import os
 from collections.abc import (
@@ -187,12 +186,12 @@ class ClaudeBatchProvider(EngineAccess):
         # Python's garbage collector examines each object again and again.
         output, context = output_of(actor, asked), asked.context
         beside = NOTHING_BESIDE if output is None and context is None else (output, context)
-        future = self._responder.ask(actor, asked, keep, settings)
-        del turn, asked, output, context
+        future = CallFuture()
         try:
+            self._responder.ask(actor, asked, keep, settings, future)
+            del turn, asked, output, context
             await future.on_loop()
-        except (asyncio.CancelledError, GeneratorExit):
-            # GeneratorExit: the coroutine was closed.
+        except BaseException:  # GeneratorExit: the coroutine was closed
             future.cancel()
             raise
         return self._responder.answered(future.result(), beside)
@@ -210,16 +209,21 @@ class ClaudeBatchProvider(EngineAccess):
         asked = ActorRequest.of(request, key=key)
         return self._responder.respond_sync(actor, asked, keep, settings)
 
-    def call(self, encoded: EncodedRequest, options: CallOptions) -> CallFuture:
+    def call(
+        self, encoded: EncodedRequest, options: CallOptions, future: CallFuture | None = None
+    ) -> CallFuture:
         """Queue encoded params: the entry point for integrations that need no actor.
 
         Without ``options.conversation``, the API's answer is returned even if it asks for another
         turn. Cancelling the future withdraws a request that is not sent yet, unless it has a key or
         ``keep`` is set. If it ``acknowledges``, the caller calls `acknowledge` once it has the
-        answer, or will not take it. Never blocks: the first call opens the ledger on a separate
+        answer, or will not take it. A caller that may be interrupted in this method passes the
+        ``future``, and cancels it then. Never blocks: the first call opens the ledger on a separate
         thread.
         """
-        return self._responder.store(encoded, options)
+        future = future or CallFuture()
+        self._responder.store(encoded, options, future)
+        return future
 
     def stored_call(self, seq: int) -> StoredCall | None:
         """Return a call by its row number. Blocks. Raises `LedgerError`."""

@@ -13,7 +13,6 @@ import concurrent.futures
 import importlib
 import logging
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import (
@@ -68,7 +67,7 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import check_arguments, from_environment, read_count, url_text
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
-from claude_batch.lifecycle.threads import EventLoopThread, in_own_thread, wait_for
+from claude_batch.lifecycle.threads import EventLoopThread, fork_safe_lock, in_own_thread, wait_for
 from claude_batch.lifecycle.tool_runner import check_blocking
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
@@ -185,7 +184,7 @@ class ClaudeProvider(Closing):
             middleware, middleware_timeout, post_process, post_process_timeout
         )
         """The middleware for requests and responses."""
-        self._lock = threading.RLock()  # a signal handler may call `close`
+        self._lock = fork_safe_lock(self, "_lock")
         self._thread: EventLoopThread | None = None
         self._live: LiveClient | None = None
         self._closed = False

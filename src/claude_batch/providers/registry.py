@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.core.errors import ActorConfigurationError, ProviderNotFoundError
+from claude_batch.lifecycle.threads import fork_safe_lock
 from claude_batch.providers.keywords import meant_setting, parameters_of
 from claude_batch.providers.protocol import Provider, ProviderCapabilities
 
@@ -53,7 +53,7 @@ class ProviderRegistry:
         # How many actors hold a provider that was only lent; the last actor closes it.
         self._lent: dict[int, int] = {}
         # Reentrant: a factory may itself use the registry.
-        self._lock = threading.RLock()
+        self._lock = fork_safe_lock(self, "_lock")
 
     def register(self, name: str, factory: ProviderFactory, *, replace: bool = False) -> None:
         """Add a provider.

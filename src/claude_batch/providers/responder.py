@@ -104,12 +104,17 @@ class Responder(ProviderPart):
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> ActorResponse:
         """Send one request and await its answer, for a provider with middleware."""
-        runner = self._middleware
+        runner, future = self._middleware, CallFuture()
         try:
             asked = await runner.before_request(actor.name, asked)
-            answer = await self.ask(actor, asked, keep, settings).answer_on_loop()
+            self.ask(actor, asked, keep, settings, future)
+            await future.on_loop()
+            answer = future.result()
         except ActorError as error:
             await runner.finish(actor.name, [_failed(asked, error)])
+            raise
+        except BaseException:
+            future.cancel()
             raise
         with self._acknowledged(answer):
             result = self._result(answer, asked)
@@ -131,16 +136,22 @@ class Responder(ProviderPart):
     ) -> ActorResponse:
         """Send one request and wait for its answer on this thread; Ctrl-C withdraws it."""
         check_blocking(self._in_common(actor).conversation.tools)
-        runner = self._middleware
-        if not runner:
-            answer = self.ask(actor, asked, keep, settings).answer()
-            return self.answered(answer, (output_of(actor, asked), asked.context))
+        runner, future = self._middleware, CallFuture()
         try:
-            asked = wait_on_a_loop(runner.before_request(actor.name, asked))
-            answer = self.ask(actor, asked, keep, settings).answer()
+            if runner:
+                asked = wait_on_a_loop(runner.before_request(actor.name, asked))
+            self.ask(actor, asked, keep, settings, future)
+            future.wait()
+            answer = future.result()
         except ActorError as error:
-            runner.finish_sync(actor.name, [_failed(asked, error)])
+            if runner:
+                runner.finish_sync(actor.name, [_failed(asked, error)])
             raise
+        except BaseException:
+            future.cancel()
+            raise
+        if not runner:
+            return self.answered(answer, (output_of(actor, asked), asked.context))
         with self._acknowledged(answer):
             result = self._result(answer, asked)
             result = wait_on_a_loop(runner.after_response(actor.name, result, _kept(answer)))
@@ -182,9 +193,14 @@ class Responder(ProviderPart):
             entered.engine.calls.acknowledge(answer.seq, taken=taken, failed=failed)
 
     def ask(
-        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
-    ) -> CallFuture:
-        """Queue a call for one request."""
+        self,
+        actor: ActorConfiguration,
+        asked: ActorRequest,
+        keep: bool,
+        settings: CallKeywords,
+        future: CallFuture,
+    ) -> None:
+        """Queue a call for one request; its caller cancels ``future`` if anything interrupts it."""
         check_arguments(bool, keep=keep)
         encoder, mode, conversation = self._in_common(actor)
         if settings:
@@ -224,30 +240,30 @@ class Responder(ProviderPart):
             context=None if asked.context is None else json_context(asked.context),
             apart=Alone() if alone else None,
         )
-        return self.store(encoded, options)
+        self.store(encoded, options, future)
 
     def store(
         self,
         encoded: EncodedRequest | Callable[[Engine, ApiSession], EncodedRequest],
         options: CallOptions,
-    ) -> CallFuture:
+        future: CallFuture,
+    ) -> None:
         """Queue a call."""
-        future, mode = CallFuture(), options.mode
+        mode = options.mode
         # A live call is answered at once, and needs no deadline. Any other would be sent live at
         # the full price, because its deadline is missed from the beginning.
         if mode.mode != "live" and (fault := deadline_fault(mode, time.time())) is not None:
             future.settle(fault)
-            return future
+            return
         # Read here, because the caller's own context is active here.
         trace = self._carriers.carried()
         note_asking()
         entered = self._engine_access.entered
         if entered is None or mode.reuse or not isinstance(encoded, EncodedRequest):
             self._store_later(encoded, future, options, trace)
-            return future
+            return
         with _settling(future):
             entered.engine.calls.add(entered.session, encoded, future, options, trace)
-        return future
 
     def _store_later(
         self,
