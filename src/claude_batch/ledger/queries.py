@@ -146,11 +146,12 @@ _CANCELER = case(
 
 _billed = results.alias("billed")
 # Every result counts, as in the costs of a run: turns, attempts, and answers that came twice.
-_COST = (
+COST = (
     select(case((func.count() == func.count(_billed.c.cost), func.sum(_billed.c.cost))))
     .where(_billed.c.request_seq == requests.c.seq)
     .scalar_subquery()
 )
+"""What a request has cost in nano-dollars; NULL without a result, or if one has no price."""
 _VIA = case((batches.c.state == literal_column("'live'"), "live"), else_="batch")
 _REUSED = requests.c.answered_by == REUSED
 
@@ -174,7 +175,7 @@ def _answers() -> Any:
         requests.c.finished,
         results.c.raw,
         batches.c.remote_id,
-        _COST,
+        COST,
         _VIA,
         _REUSED,
         _ANSWERED_AT,
@@ -279,7 +280,7 @@ _OUTPUTS = (
         requests.c.attempts,
         case((requests.c.state == literal_column("'succeeded'"), results.c.raw)),
         batches.c.remote_id,
-        _COST,
+        COST,
         _VIA,
         _REUSED,
         null(),
