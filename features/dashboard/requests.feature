@@ -81,6 +81,18 @@ Feature: A request's page shows each block of its prompt and its answer
       | /runs/<run>/requests/1 | Tools that ran here Tool Started Took Result population |
       | /runs/<run>/requests/1 | fails…failed                                         |
 
+  Scenario: The cost of a request in its run is that of all its turns
+    Given an API
+    And a batch provider
+    When a run of these prompts is stored
+      | prompt                   |
+      | Search [[sandbox:pause]] |
+    And the run is waited for
+    Given a dashboard of this ledger
+    Then the dashboard's pages say
+      | path        | words                                       |
+      | /runs/<run> | Cost so far $0.000082…request 1…$0.000082   |
+
   Scenario: An answer that is no success is among the failures
     Given a ledger with runs for the dashboard
       | run   | prompts                                    |

@@ -356,7 +356,7 @@ def requests_after(
             results.c.model,
             results.c.input_tokens + results.c.cache_read_tokens,
             results.c.output_tokens,
-            results.c.cost,
+            queries.COST,
             func.coalesce(results.c.answered, batches.c.ended),
         )
         .outerjoin(results, OF_ANSWER)

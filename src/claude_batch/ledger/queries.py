@@ -156,7 +156,11 @@ _ALL_COSTS = (
 _IS_ONLY = and_(
     requests.c.sendings == literal_column("1"), results.c.sending == literal_column("1")
 )
-_COST = case((_IS_ONLY, results.c.cost), else_=_ALL_COSTS)
+COST: Any = case((_IS_ONLY, results.c.cost), else_=_ALL_COSTS)
+"""What a request has cost in nano-dollars; NULL without a result, or if one has no price.
+
+For a query that joins requests to their answers (`OF_ANSWER`).
+"""
 _VIA = case((batches.c.state == literal_column("'live'"), "live"), else_="batch")
 _REUSED = requests.c.answered_by == REUSED
 
@@ -180,7 +184,7 @@ def _answers() -> Any:
         requests.c.finished,
         results.c.raw,
         batches.c.remote_id,
-        _COST,
+        COST,
         _VIA,
         _REUSED,
         _ANSWERED_AT,
@@ -285,7 +289,7 @@ _OUTPUTS = (
         requests.c.attempts,
         case((requests.c.state == literal_column("'succeeded'"), results.c.raw)),
         batches.c.remote_id,
-        _COST,
+        COST,
         _VIA,
         _REUSED,
         null(),
