@@ -114,12 +114,13 @@ Feature: An actor without batch_processing is answered live
 
   Scenario: one prompt where many are expected is refused, and a fault of the caller's own iterable reaches the caller
     Then many calls are made live as follows
-      | prompts             | how                    | answered | error                                       |
-      | "prompt"            | in order               |          | requests must be a list or another iterable |
-      | "prompt"            | synchronously in order |          | requests must be a list or another iterable |
-      | "a broken iterable" | in order               |          | the caller's own                            |
-      | "a broken iterable" | as completed           |          | the caller's own                            |
-      | "a broken iterable" | synchronously in order |          | the caller's own                            |
+      | prompts                    | how                             | answered | error                                       |
+      | "prompt"                   | in order                        |          | requests must be a list or another iterable |
+      | "prompt"                   | synchronously in order          |          | requests must be a list or another iterable |
+      | "a broken iterable"        | in order                        |          | the caller's own                            |
+      | "a broken iterable"        | as completed                    |          | the caller's own                            |
+      | "a broken iterable"        | synchronously in order          |          | the caller's own                            |
+      | "one, and then a time-out" | from an async iterable in order |          | the caller's own time-out                   |
 
   Scenario Outline: answers under way are yielded before the exception of the caller's own iterable: <how>
     Given the live server takes 100 ms to answer

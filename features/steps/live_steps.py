@@ -157,9 +157,12 @@ def _(context: Context, where: str) -> list[str]:
 class _Source:
     """Requests to read: counts how many were read, and says when it was left."""
 
-    def __init__(self, requests: Iterable[Any], *, endless: bool = False) -> None:
+    def __init__(
+        self, requests: Iterable[Any], *, endless: bool = False, patience: float | None = None
+    ) -> None:
         self.requests = requests
         self.endless = endless
+        self.patience = patience
         self.read = 0
         self.left = self.left_in_time = False
 
@@ -170,11 +173,14 @@ class _Source:
 
     async def later(self) -> AsyncIterator[Any]:
         try:
-            for request in self:
-                await asyncio.sleep(0)
-                yield request
-            if self.endless:
-                await asyncio.sleep(3600)
+            async with asyncio.timeout(self.patience):
+                for request in self:
+                    await asyncio.sleep(0)
+                    yield request
+                if self.endless:
+                    await asyncio.sleep(3600)
+        except TimeoutError:
+            raise ValueError("the caller's own time-out") from None
         finally:
             self.left = True
 
@@ -235,6 +241,8 @@ def _source(prompts: Any) -> Any:
         return _Source(_broken())
     if prompts == "one, and then none for an hour":
         return _Source(["p0"], endless=True)
+    if prompts == "one, and then a time-out":
+        return _Source(["p0"], endless=True, patience=0.5)
     if isinstance(prompts, str):
         return prompts
     return _Source(

@@ -26,7 +26,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
@@ -263,44 +263,38 @@ class ClaudeProvider(Closing):
         """
         check_requests(requests)
         many = _Many(actor)
-        source = each_of(requests)
-        window: deque[asyncio.Future[ActorResult]] = deque()
-        pulling: asyncio.Task[RequestLike] | None = None
-        exhausted, fault = False, None
-        try:
-            while True:
-                if not exhausted and pulling is None and len(window) < self._concurrency:
-                    pulling = asyncio.ensure_future(anext(source, _END))
-                if not window and pulling is None:
-                    if fault is not None:
-                        raise fault
-                    return
-                first = [window[0]] if window and ordered else list(window)
-                await asyncio.wait(
-                    [*first, *([pulling] if pulling else [])],
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                if pulling is not None and pulling.done():
-                    pulled, pulling = pulling, None
-                    try:
-                        request = pulled.result()
-                    except Exception as error:
-                        # The answers in progress are paid for, so they are yielded first.
-                        request, fault = _END, error
-                    if request is _END:
-                        exhausted = True
+        window: list[asyncio.Future[ActorResult]] = []
+        room = asyncio.Semaphore(self._concurrency)
+        # The next calls to yield, in order or as they end; None once all requests are read.
+        news: asyncio.Queue[asyncio.Future[ActorResult] | None] = asyncio.Queue()
+
+        async def read() -> None:
+            # In one task, because a timeout or a task group in the source belongs to its task.
+            async with aclosing(each_of(requests)) as source:
+                await room.acquire()
+                async for request in source:
+                    call = self._begin(many, request)
+                    window.append(call)
+                    if ordered:
+                        news.put_nowait(call)
                     else:
-                        window.append(self._begin(many, request))
-                for done in [future for future in first if future.done()]:
-                    window.remove(done)
-                    yield done.result()
+                        call.add_done_callback(news.put_nowait)
+                    await room.acquire()
+
+        reading = asyncio.ensure_future(read())
+        reading.add_done_callback(lambda _: news.put_nowait(None))
+        try:
+            while window or not reading.done():
+                if (call := await news.get()) is not None:
+                    result = await call
+                    window.remove(call)
+                    yield result
+                    room.release()
+            reading.result()
         finally:
-            for left in window:
+            for left in [*window, reading]:
                 left.cancel()
-            if pulling is not None:
-                pulling.cancel()
-                await asyncio.wait([pulling])
-            await source.aclose()
+            await asyncio.gather(reading, return_exceptions=True)
 
     def respond_all_sync(
         self, actor: ActorConfiguration, requests: Requests, *, ordered: bool = True
