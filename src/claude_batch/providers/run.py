@@ -14,10 +14,7 @@ from typing import Any, TypeVar
 
 from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
-from claude_batch.core.errors import (
-    ActorError,
-    BudgetExceededError,
-)
+from claude_batch.core.errors import ActorError, BudgetExceededError, LedgerError
 from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.quantities import nano_dollars
 from claude_batch.core.states import RequestState
@@ -580,7 +577,7 @@ class Run(Closing):
         """Yield the status once every request has its final state."""
         yield from self._until_settled()
         yield from self._waiter.until_final()
-        yield from self._files()
+        yield from self._end()
         yield (yield Pause(self._engine.read(self.status)))
 
     def _reported(
@@ -600,7 +597,12 @@ class Run(Closing):
         except ActorError:
             return None  # the work that is reported raises it
 
-    def _files(self) -> Generator[Pause, Any, None]:
+    def _end(self) -> Generator[Pause, Any, None]:
+        try:
+            self._engine.ledger.check_place()
+        except LedgerError as error:
+            # The answers can still be read from the file that this process has open.
+            _log.warning("%s", error, extra={"for_people": True})
         if self.results_dir is not None:
             yield Pause(self._engine.read(self._write_files))
 
@@ -679,7 +681,7 @@ class Run(Closing):
             if page:
                 yield page
             elif held is None:
-                yield from self._files()
+                yield from self._end()
                 return
             elif not (yield from self._withheld(cursor, held)):
                 yield from wait.rest(LONGEST_REST)

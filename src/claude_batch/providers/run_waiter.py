@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError, LedgerError
+from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
 from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
 from claude_batch.ledger import conversations, enqueue, queries, unknown_batches, workspaces
 from claude_batch.lifecycle.api_sessions import (
@@ -24,8 +23,6 @@ from claude_batch.lifecycle.engine import Engine, RunWatch
 from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.status import at_limit
 from claude_batch.providers.sync_bridge import Pause
-
-_log = logging.getLogger(__name__)
 
 RESTS_PER_LOOK = 20
 LONGEST_REST = 1.0
@@ -136,11 +133,6 @@ class RunWaiter:
         """Wait until every request of the run has its final state."""
         wait = self.begin()
         yield from wait.until(self._followed, lambda left: not left)
-        try:
-            self._engine.ledger.check_place()
-        except LedgerError as error:
-            # The answers can still be read from the file that this process has open.
-            _log.warning("%s", error, extra={"for_people": True})
         if wait.cancelled_at is not None:
             raise self._timed_out((), 0)
 
