@@ -72,7 +72,7 @@ Feature: Polling looks as often as it is worth
 
   Scenario: A list that names no workspace makes no batch lost while it shows none that the ledger knows, as long as the API keeps results
     Given an API with {"latency": 3600, "workspace_header": false}
-    And a batch provider with {"poll_interval": 0.1, "not_found_after": 0.5}
+    And a batch provider with {"poll_interval": 0.1, "max_poll_interval": 0.5, "not_found_after": 0.5}
     When a run of 2 prompts is submitted
     Then a batch of the run becomes in_progress
     When the API has the faults
