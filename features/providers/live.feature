@@ -272,9 +272,16 @@ Feature: An actor without batch_processing is answered live
       | text  | "answer to again" |
 
     Examples:
-      | event         | how            | error             |
-      | cancelling it | asynchronously | CancelledError    |
-      | Ctrl-C        | synchronously  | KeyboardInterrupt |
+      | event               | how            | error             |
+      | cancelling it       | asynchronously | CancelledError    |
+      | Ctrl-C              | synchronously  | KeyboardInterrupt |
+      | Ctrl-C as it begins | synchronously  | KeyboardInterrupt |
+
+  Scenario: a call that is cancelled before its provider is closed logs no error
+    Given the live server answers with the fault {"type": "hang", "seconds": 5}
+    When a live call that waits asynchronously is ended by cancelling it and closing the provider
+    Then the live call failed as CancelledError with the words ""
+    And the log has 0 line that says "never retrieved"
 
   Scenario: after a fork the child opens its own connections
     When the live actor is asked "Say hello"

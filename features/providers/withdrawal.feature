@@ -38,6 +38,14 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
     When these prompts are asked: what is a hitch?
     And "what is a knot?" is asked on a thread that is interrupted as it locks what it waits by
 
+  Scenario: A call of a live provider that is interrupted as it begins to wait holds up no other call
+    Given an API
+    And a live provider whose post_process keeps results
+    When these prompts are asked: what is a hitch?
+    And "what is a knot?" is asked on a thread that is interrupted as it locks what it waits by
+    And these prompts are asked: what is a bend?
+    Then all 1 are answered
+
   Scenario: The same call, made again after it was withdrawn, is a new request
     Given an API
     And a batch provider with {"linger": 2}

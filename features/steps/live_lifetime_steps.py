@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 from behave import then, when
 from behave.runner import Context
 from live_steps import _ask, _keep
+from staging import listen
 
 from claude_batch.providers.live import ClaudeProvider
 
@@ -101,21 +103,37 @@ def _(context: Context, how: str, event: str) -> None:
             provider.close()
         elif event == "Ctrl-C":
             os.kill(os.getpid(), signal.SIGINT)
-        else:
-            assert event == "cancelling it", event
+        elif event != "Ctrl-C as it begins":
+            assert event in ("cancelling it", "cancelling it and closing the provider"), event
             cancel[0]()
 
     async def awaited() -> Any:
         call = asyncio.ensure_future(provider.respond(actor, "hello"))
         cancel.append(partial(asyncio.get_running_loop().call_soon_threadsafe, call.cancel))
-        return await call
+        try:
+            return await call
+        finally:
+            if event == "cancelling it and closing the provider":
+                provider.close()
+
+    call_soon, main = asyncio.BaseEventLoop.call_soon_threadsafe, threading.main_thread()
+    context.kept = listen(context, "asyncio").records
+
+    def begin(loop: asyncio.BaseEventLoop, *given: Any, **more: Any) -> Any:
+        handle = call_soon(loop, *given, **more)
+        if event == "Ctrl-C as it begins" and threading.current_thread() is main:
+            asyncio.BaseEventLoop.call_soon_threadsafe = call_soon
+            _until_called(context)
+            raise KeyboardInterrupt
+        return handle
 
     ending = threading.Thread(target=end)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         ending.start()
         if how == "synchronously":
-            _keep(context, lambda: provider.respond_sync(actor, "hello"))
+            with mock.patch.object(asyncio.BaseEventLoop, "call_soon_threadsafe", begin):
+                _keep(context, lambda: provider.respond_sync(actor, "hello"))
         else:
             _keep(context, lambda: asyncio.run(awaited()))
     except (asyncio.CancelledError, KeyboardInterrupt) as error:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -48,6 +49,29 @@ def _renew_locks() -> None:
 os.register_at_fork(after_in_child=_renew_locks)
 
 # Event loops --------------------------------------------------------------------------------------
+
+
+class LoopFuture(Future[_T]):
+    """The result of a coroutine on another thread's loop, for one caller that may block for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # An interrupt of `result` may leave the future's lock taken, which the loop would wait for.
+        self.ends: SimpleQueue[None] = SimpleQueue()
+        self.add_done_callback(lambda _: self.ends.put(None))
+
+    def take(self, task: asyncio.Task[_T]) -> None:
+        """Take over the outcome of a task that is done, unless the caller has cancelled this."""
+        if task.cancelled():
+            self.cancel()
+        error = None if task.cancelled() else task.exception()
+        if not self.set_running_or_notify_cancel():
+            return
+        if error is None:
+            self.set_result(task.result())
+        else:
+            self.set_exception(error)
+
 
 REST_SECONDS = 5.0
 """Seconds that `EventLoopThread.rest` waits for a callback that is running."""
@@ -91,6 +115,7 @@ class EventLoopThread:
             _log.exception("the thread %s has failed", self._name)
             self._fail_the_rest(f"its event loop has failed: {type(error).__name__}: {error}")
         finally:
+            self._ended = True
             self._loop.close()
 
     def _fail_the_rest(self, words: str) -> None:
@@ -105,7 +130,7 @@ class EventLoopThread:
     @property
     def alive(self) -> bool:
         """Whether the loop runs; not after a fork, because threads stay with the parent process."""
-        return self._process == os.getpid() and not self._ended and self._thread.is_alive()
+        return self._process == os.getpid() and not self._ended
 
     @property
     def closed(self) -> bool:
@@ -145,25 +170,44 @@ class EventLoopThread:
                 "method here, such as `respond` instead of `respond_sync`"
             )
 
-    def run(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+    def run(self, work: Coroutine[Any, Any, _T]) -> LoopFuture[_T]:
         """Start a coroutine from any thread; cancelling the future cancels the coroutine.
 
         Never waits for the loop. Raises `EngineStoppedError` if the loop is closed.
         """
-        with self.gate:
-            if not self._closed:
-                future = asyncio.run_coroutine_threadsafe(self._ended_by_us(work), self._loop)
-                self._futures.add(future)
-                future.add_done_callback(self._futures.discard)
-                return future
+        future: LoopFuture[_T] = LoopFuture()
+        future.add_done_callback(self._futures.discard)
+        try:
+            with self.gate:
+                if not self._closed:
+                    self._futures.add(future)
+                    self._loop.call_soon_threadsafe(self._begin, work, future)
+                    return future
+        except BaseException:  # of a signal handler; the loop may have the coroutine already
+            future.cancel()
+            raise
         work.close()
         raise EngineStoppedError("the provider is closed; create a new one")
 
-    async def _ended_by_us(self, work: Coroutine[Any, Any, _T]) -> _T:
+    def _begin(self, work: Coroutine[Any, Any, _T], future: LoopFuture[_T]) -> None:
+        if future.cancelled():
+            work.close()
+            return
+        task = self._loop.create_task(self._ended_by_us(work, future))
+        task.add_done_callback(future.take)
+
+        def cancel(done: Future[_T]) -> None:
+            if done.cancelled():
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(task.cancel)
+
+        future.add_done_callback(cancel)
+
+    async def _ended_by_us(self, work: Coroutine[Any, Any, _T], future: LoopFuture[_T]) -> _T:
         try:
             return await work
         except asyncio.CancelledError:
-            if not self._closed:
+            if not self._closed or future.cancelled():
                 raise
             # The caller was not cancelled, so it must not receive a `CancelledError`.
             raise EngineStoppedError(self._words) from None
@@ -214,6 +258,7 @@ class EventLoopThread:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # let the futures of tasks that have just ended take their outcomes
 
 
 class SharedEventLoop:
@@ -239,11 +284,11 @@ class SharedEventLoop:
             self._thread = EventLoopThread(self._name)
         return self._thread
 
-    def run(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+    def run(self, work: Coroutine[Any, Any, _T]) -> LoopFuture[_T]:
         """Start a coroutine from any thread; cancelling the future cancels the coroutine."""
         return self.begin(work)[1]
 
-    def begin(self, work: Coroutine[Any, Any, _T]) -> tuple[EventLoopThread, Future[_T]]:
+    def begin(self, work: Coroutine[Any, Any, _T]) -> tuple[EventLoopThread, LoopFuture[_T]]:
         """Start a coroutine as `run` does; return also the thread on which it runs."""
         with self._lock:
             thread = self._running()
@@ -279,9 +324,13 @@ class SharedEventLoop:
         thread.end_when_idle()
 
 
-def wait_for(future: Future[_T]) -> _T:
-    """Return the future's result; an interrupt (Ctrl-C) during the wait cancels the future."""
+def wait_for(future: LoopFuture[_T]) -> _T:
+    """Return the future's result; an interrupt (Ctrl-C) during the wait cancels the future.
+
+    Only one caller may wait.
+    """
     try:
+        future.ends.get()
         return future.result()
     except BaseException:
         future.cancel()  # no effect if it is done

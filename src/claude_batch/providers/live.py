@@ -67,7 +67,13 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import check_arguments, from_environment, read_count, url_text
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
-from claude_batch.lifecycle.threads import EventLoopThread, fork_safe_lock, in_own_thread, wait_for
+from claude_batch.lifecycle.threads import (
+    EventLoopThread,
+    LoopFuture,
+    fork_safe_lock,
+    in_own_thread,
+    wait_for,
+)
 from claude_batch.lifecycle.tool_runner import check_blocking
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
@@ -307,7 +313,7 @@ class ClaudeProvider(Closing):
         _check_blocking(actor)
         many = _Many(actor)
         source = self._as_sync(requests) if isinstance(requests, AsyncIterable) else iter(requests)
-        window: deque[concurrent.futures.Future[ActorResult]] = deque()
+        window: deque[LoopFuture[ActorResult]] = deque()
         exhausted, fault = False, None
         try:
             while True:
@@ -330,7 +336,7 @@ class ClaudeProvider(Closing):
                     finished, _ = concurrent.futures.wait(
                         window, return_when=concurrent.futures.FIRST_COMPLETED
                     )
-                    done = next(iter(finished))
+                    done = next(each for each in window if each in finished)
                 result = wait_for(done)
                 window.remove(done)
                 yield result
@@ -380,9 +386,7 @@ class ClaudeProvider(Closing):
 
     # One call -------------------------------------------------------------------------------------
 
-    def _start(
-        self, call: Coroutine[Any, Any, _T], *, blocks: bool = False
-    ) -> concurrent.futures.Future[_T]:
+    def _start(self, call: Coroutine[Any, Any, _T], *, blocks: bool = False) -> LoopFuture[_T]:
         """Start a call on the provider's own loop; ``blocks``: the caller waits on its thread."""
         try:
             with self._lock:
@@ -393,12 +397,13 @@ class ClaudeProvider(Closing):
                 if self._thread is None or not self._thread.alive:
                     # Not alive: a fork left the thread and the sockets with the parent process.
                     self._thread, self._live = EventLoopThread("claude-live", closed=_CLOSED), None
+                thread = self._thread
                 if blocks:
-                    self._thread.check_blocking()
-                return self._thread.run(call)
+                    thread.check_blocking()
         except BaseException:
             call.close()
             raise
+        return thread.run(call)
 
     def _begin(self, many: _Many, request: RequestLike) -> asyncio.Future[ActorResult]:
         """Start a call from an event loop, on which its middleware is awaited."""
