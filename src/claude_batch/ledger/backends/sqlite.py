@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sqlite3
 import sys
@@ -259,7 +258,8 @@ class SqliteBackend(Backend):
             compiled = statement.compile(dialect=tx.dialect, column_keys=names)
             order = compiled.positiontup or []
             assert order == [name for name in names if name in order] != [], order
-            known = _inserts[statement] = _Insert(str(compiled))
+            known = _inserts[statement] = (str(compiled), _for_a_block(str(compiled)))
+        of_row, of_block = known
         if len(rows) >= _MANY_ROWS and not tx.info.get(_HAS_LARGE_CACHE):
             tx.info[_HAS_LARGE_CACHE] = True
             tx.exec_driver_sql(f"PRAGMA cache_size = -{_LARGE_CACHE_KIB}")
@@ -267,9 +267,10 @@ class SqliteBackend(Backend):
         whole = len(rows) - rest
         count = 0
         for start in range(0, whole, _BLOCK_ROWS):
-            count += tx.exec_driver_sql(*known.of_block(rows[start : start + _BLOCK_ROWS])).rowcount
+            block = rows[start : start + _BLOCK_ROWS]
+            count += tx.exec_driver_sql(of_block, tuple(chain.from_iterable(block))).rowcount
         if rest:
-            count += tx.exec_driver_sql(known.of_row, list(rows[whole:])).rowcount
+            count += tx.exec_driver_sql(of_row, list(rows[whole:])).rowcount
         return count
 
     def row_pages(
@@ -318,6 +319,9 @@ _queries: dict[Query, tuple[str, tuple[str, ...], dict[str, Any]]] = {}
 It keeps the statements. The id of one that is gone would be that of another one later.
 """
 
+_inserts: dict[Insert, tuple[str, str]] = {}
+"""Compiled SQL of the few statements that insert many rows: for one row, and for `_BLOCK_ROWS`."""
+
 _BLOCK_ROWS = 250
 """Rows of one statement in `insert_many`.
 
@@ -325,62 +329,16 @@ Starting a statement for each row costs as much as storing a narrow one. More ro
 250 stay far below SQLite's limit of 32,766 values.
 """
 
-_BLOCK_KINDS = 8
-"""Statements that are kept for blocks of one table. Each takes some 100 kB in each connection."""
 
-
-class _Insert:
-    """The SQL of an insert of many rows."""
-
-    def __init__(self, of_row: str) -> None:
-        """Take the SQL that inserts one row."""
-        self.of_row: str = of_row
-        # OR FAIL: SQLite would otherwise keep a copy of every page that the statement changes, to
-        # undo it alone after an error. Here an error undoes the whole transaction.
-        of_row = of_row.replace("INSERT INTO", "INSERT OR FAIL INTO", 1)
-        before, word, after = of_row.partition(" VALUES ")
-        values, end, self._clauses = after.partition(")")
-        assert values.count("?") == of_row.count("?"), of_row
-        self._before = before + word
-        self._values = (values + end).split("?")
-        self._of_block: dict[tuple[bool, ...], str] = {}
-
-    def of_block(self, block: Sequence[tuple[Any, ...]]) -> tuple[str, tuple[Any, ...]]:
-        """Return the SQL that inserts `_BLOCK_ROWS` rows, and its values.
-
-        A column with one value in all rows is bound once. Binding costs as much as storing, and
-        half of the columns of many rows are like that: a batch, a run, counts of zero.
-        """
-        columns = list(zip(*block, strict=True))
-        shared = tuple(map(_has_one_value, columns))
-        if shared not in self._of_block and len(self._of_block) >= _BLOCK_KINDS:
-            shared = (False,) * len(columns)
-        sql = self._of_block.get(shared)
-        if sql is None:
-            sql = self._of_block[shared] = self._sql(shared)
-        once = [column[0] for column, is_shared in zip(columns, shared, strict=True) if is_shared]
-        each = [column for column, is_shared in zip(columns, shared, strict=True) if not is_shared]
-        return sql, (*once, *chain.from_iterable(zip(*each, strict=True)))
-
-    def _sql(self, shared: Sequence[bool]) -> str:
-        """Return the SQL for a block in which these columns are bound once."""
-        once = sum(shared)
-        numbers = itertools.count(once + 1)
-        rows: list[str] = []
-        for _ in range(_BLOCK_ROWS):
-            of_once = itertools.count(1)
-            places = [f"?{next(of_once if each else numbers)}" for each in shared]
-            rows.append("".join(chain.from_iterable(zip(self._values, [*places, ""], strict=True))))
-        return self._before + ", ".join(rows) + self._clauses
-
-
-def _has_one_value(column: tuple[Any, ...]) -> bool:
-    # Most columns that vary are told by their ends.
-    return column[0] is column[-1] and column.count(column[0]) == len(column)
-
-
-_inserts: dict[Insert, _Insert] = {}
-"""The SQL of the few statements that insert many rows."""
+def _for_a_block(of_row: str) -> str:
+    """Return the SQL that inserts `_BLOCK_ROWS` rows, from the SQL that inserts one."""
+    # OR FAIL: SQLite would otherwise keep a copy of every page that the statement changes, to undo
+    # it alone after an error. Here an error undoes the whole transaction.
+    of_row = of_row.replace("INSERT INTO", "INSERT OR FAIL INTO", 1)
+    before, word, after = of_row.partition(" VALUES ")
+    values, end, clauses = after.partition(")")
+    assert values.count("?") == of_row.count("?"), of_row
+    return before + word + ", ".join([values + end] * _BLOCK_ROWS) + clauses
 
 
 def path_of(location: str) -> Path:
