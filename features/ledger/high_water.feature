@@ -1015,13 +1015,40 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 4
     When the server means no harm any more
-    And a command runs: ledger recover
     And a command waits 0.2 seconds
     And a command runs: ledger recover
     Then the command line exits with 0 and says
       """
       the ledger is recovered and may send again
       """
+
+  Scenario: A date that is behind in the middle of a recovery hides no batch that is in progress
+    Given a server that means harm, before an API that takes 36000 seconds for a batch
+    And a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    When a command runs: submit actor.yaml more.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 3
+    When a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command runs: ledger recover --even-if-whole
+    Then the command line exits with 3
+    Given it answers the first 1000 API calls with a clock that is an hour behind
+    When a command runs: ledger recover
+    Then the command line exits with 3
+    When the server means no harm any more
+    And both clocks go 1 hours on
+    And a command runs: ledger recover
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API's clock goes 20 hours on
+    Then the API has taken 2 batches, and processed no request twice
 
   Scenario Outline: A gateway that writes the time of its own clock hides nothing that was forgotten: <clock>, budget <budget>
     Given a server that means harm, before an API that takes <takes> seconds for a batch

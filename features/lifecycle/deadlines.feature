@@ -311,22 +311,17 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the results are read in order
     Then the ledger has learned how long a cancelled batch and a live call take
 
-  Scenario Outline: A cancelled batch whose end nobody watched lengthens the margin by little: <ended>
+  Scenario: A cancelled batch that nobody collected for hours lengthens the margin by half an hour
     Given an API
     And a batch provider with {"deadline": "24h"}
     When a run of 3 prompts is submitted
     And the results are read in order
     And the ledger's batches are changed to
-      | cancel_requested  | ended   | collected     |
-      | 72000 seconds ago | <ended> | 0 seconds ago |
+      | cancel_requested  | ended | collected     |
+      | 72000 seconds ago |       | 0 seconds ago |
     Then the run's fields are
-      | field                  | value    |
-      | status.deadline.margin | <margin> |
-
-    Examples:
-      | ended             | margin |
-      | 71990 seconds ago | 360    |
-      | 9 seconds ago     | 2160   |
+      | field                  | value |
+      | status.deadline.margin | 2160  |
 
   Scenario: A night between two live calls of a run is no time that a live call takes
     Given an API

@@ -50,14 +50,12 @@ class Claim(NamedTuple):
     """Number of requests that are in the ledger."""
 
 
-def begin(tx: Connection, workspace_id: int, at: float, latest: float) -> float:
+def begin(tx: Connection, workspace_id: int, at: float) -> float:
     """Block sending for a workspace until recovery has ended; return when the block began.
 
-    All are the API's times. A block that began after ``latest`` was noted under a wrong ``Date``,
-    and begins now.
+    Both are the API's times.
     """
-    is_new = or_(workspaces.c.behind.is_(None), workspaces.c.behind > latest)
-    set_behind(tx, at, workspaces.c.id == workspace_id, is_new)
+    set_behind(tx, at, workspaces.c.id == workspace_id, workspaces.c.behind.is_(None))
     return float(
         tx.execute(select(workspaces.c.behind).where(workspaces.c.id == workspace_id)).scalar_one()
     )

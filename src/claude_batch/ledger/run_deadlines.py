@@ -17,20 +17,15 @@ from claude_batch.ledger.transitions import is_double
 _RECENT = 20
 """Number of recent batches from which durations are learned."""
 
-CANCEL_SECONDS = 300.0
-"""Seconds for a cancelled batch to end and be collected, until the ledger has measured one."""
-
 _LONGEST_CANCEL = 1800.0
-"""Maximum seconds that one is measured: the API may have been asked long after the user."""
+"""Maximum seconds that one is measured: nobody may have looked at it for hours."""
 
 
 class Experience(msgspec.Struct, frozen=True):
     """Durations observed in a workspace; None if nothing was observed."""
 
     cancel_seconds: float | None
-    """The longest recent time from a batch's cancellation to its collection, in seconds; if no
-    process collected it at once, to its end.
-    """
+    """The longest recent time from a batch's cancellation to its collection, in seconds."""
     live_seconds: float | None
     """Recent seconds per live call of a run, one after another, with their concurrency taken into
     account.
@@ -66,10 +61,8 @@ def experience(tx: Connection, workspace_id: int) -> Experience:
     """Return the durations observed in a workspace."""
     here = of_workspace(batches.c.lane_id, workspace_id)
     asked = batches.c.cancel_requested
-    # The API's clock and ours may differ, so a short time by ours alone is taken first.
-    ended = func.max(batches.c.ended - asked, CANCEL_SECONDS)
     cancelled = tx.scalars(
-        select(func.min(batches.c.collected - asked, ended, _LONGEST_CANCEL))
+        select(func.min(batches.c.collected - asked, _LONGEST_CANCEL))
         .where(
             here,
             batches.c.state == BatchState.COLLECTED,

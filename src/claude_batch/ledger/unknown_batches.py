@@ -632,7 +632,7 @@ def open_candidates(tx: Connection, batch_ids: Sequence[int]) -> dict[int, int]:
 def ensure_explained_until(tx: Connection, workspace_id: int, newest: float) -> float:
     """Return the API's time until which the workspace's batches count as there already.
 
-    The first call stores ``newest``, when the newest listed batch was created. Used with
+    The first call stores ``newest``, when the newest of them can have been created. Used with
     ``exclusive_workspace``.
     """
     known: float | None = tx.scalar(

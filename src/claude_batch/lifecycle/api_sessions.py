@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -174,11 +173,13 @@ def timed_out_error(
     else:
         kept = "it was cancelled; the results so far are kept"
     where = _words_of(place)
-    longest = format_duration(mode.longest_wait(time.time()))
+    longest = f"within max_wait ({format_duration(mode.max_wait)})"
+    if mode.deadline is not None and "max_wait" not in mode.model_fields_set:
+        longest += ", or until two hours after its deadline"
     if held:
         where += f": {naming_ledger(held, location)}"
     return BatchTimeoutError(
-        f"no answer within max_wait ({longest}), {run_id}, "
+        f"no answer {longest}, {run_id}, "
         f"{where}{trouble}: {naming_ledger(kept, location)}",
         run_id=run_id,
         batch_ids=(place.remote_id,) if place.remote_id else (),

@@ -20,10 +20,13 @@ from claude_batch.core.quantities import count_of, format_duration, roughly
 from claude_batch.core.states import AT_API, BatchState, RequestState
 from claude_batch.ledger import cost_sums, queries, run_deadlines, workspaces
 from claude_batch.ledger.live_calls import groups_live_calls
-from claude_batch.ledger.run_deadlines import CANCEL_SECONDS, Experience
+from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 
 _log = logging.getLogger(__name__)
+
+CANCEL_SECONDS = 300.0
+"""Seconds for a cancelled batch to end and be collected, until the ledger has measured one."""
 
 CALL_SECONDS = 20.0
 """Seconds for one live call, until the ledger has measured one."""

@@ -238,7 +238,7 @@ class _Recovery(DriverPart):
                 # recovery counts would not be found to be behind.
                 self._ledger.renew_incarnation(tx)
             posts = posts_of(tx)
-            behind = recovered_batches.begin(tx, self._here, at, at + CLOCKS_APART)
+            behind = recovered_batches.begin(tx, self._here, at)
             leader = Leader(self._here, submissions.begin_epoch(tx, self._here))
             live_calls.interrupted(tx, self._here)
             # If one was accepted, it is found below like all forgotten batches.
@@ -332,7 +332,8 @@ class _Recovery(DriverPart):
     def _latest_sending(self, mark: Mark | None) -> tuple[float, float]:
         """Return when the last forgotten batch was sent at the latest, and the seconds since then.
 
-        The time is the API's; the seconds are what both clocks prove.
+        The time is the API's; the seconds are what both clocks prove, or ours alone if the time is
+        in the API's future: its ``Date`` was wrong then, or is wrong now.
 
         If the mark of a SQLite ledger counts more than the ledger, it has that time. Otherwise
         another machine, or a process whose mark was replaced, may have sent until the ledger was
@@ -349,7 +350,8 @@ class _Recovery(DriverPart):
             latest = max(latest, at)
             if at <= now + CLOCKS_APART:
                 sent, noted = at, mark.written
-        passed = lasted(now - sent, self._ledger.now() - noted)
+        there, here = now - sent, self._ledger.now() - noted
+        passed = here if there < 0 and noted else lasted(there, here)
         if sent != self._behind or not self._begins:
             passed += 1.0  # the Date header has whole seconds, so two processes differ by one
         return latest, max(0.0, passed)

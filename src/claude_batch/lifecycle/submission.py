@@ -376,6 +376,8 @@ class Submission(DriverPart):
         """
         workspace_id = leader.workspace_id
         newest = listing.newest_of(listing.batches) or 0.0
+        # A batch that another client has just made may not be listed yet. One clock may be ahead.
+        newest = max(newest, min(listing.server_time, self._ledger.now()))
         with self._ledger.write(leader) as tx:
             since = unknown_batches.ensure_explained_until(tx, workspace_id, newest)
             known = unknown_batches.known_remote_ids(tx, workspace_id, listing.ids)
