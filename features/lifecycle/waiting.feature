@@ -47,6 +47,17 @@ Feature: Callers and observers come and go while answers and events are on their
       | whose loop is closed while the answer is due             |
       | whose loop is closed after the answer came               |
 
+  Scenario Outline: A run whose event loop is closed causes no fault of the package: <when>
+    Given an API that takes 30 seconds for a batch
+    And a batch provider
+    When a run is read on an event loop that is closed <when>
+    Then Python has reported no exception that it ignored
+
+    Examples:
+      | when               |
+      | while it is stored |
+      | while it waits     |
+
   @every_python
   Scenario: A cancellation is not lost if what the task awaits is there in the same moment
     Given an API that takes 1 seconds for a batch

@@ -75,6 +75,8 @@ Feature: What was asked by somebody who has gone is not paid for twice
           @classmethod
           def interrupt(cls, number):
               if interruptions:
+                  if interruptions[0] is asyncio.CancelledError:
+                      asyncio.current_task().cancel()
                   raise interruptions.pop()
               return number
 

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -297,6 +298,37 @@ def _(context: Context, when: str) -> None:
         until(lambda: _answered() == 1)
         time.sleep(0.3)  # until the engine has tried to deliver it
     loop.close()
+
+
+@when("a run is read on an event loop that is closed {when}")
+def _(context: Context, when: str) -> None:
+    storage = context.provider._storage
+    make = storage._writer
+
+    def make_slowly(*given: Any) -> Any:
+        time.sleep(1 if when == "while it is stored" else 0)
+        return make(*given)
+
+    async def read() -> list[Any]:
+        return [result async for result in context.actor.respond_all(["once"])]
+
+    context.ignored = []
+    loop = asyncio.new_event_loop()
+    with (
+        mock.patch.object(storage, "_writer", make_slowly),
+        mock.patch.object(sys, "unraisablehook", context.ignored.append),
+    ):
+        task = loop.create_task(read())
+        loop.run_until_complete(asyncio.sleep(0.5))
+        loop.close()
+        del task
+        time.sleep(1)  # until the thread that makes the writer lets go of the task
+        gc.collect()
+
+
+@then("Python has reported no exception that it ignored")
+def _(context: Context) -> None:
+    assert not context.ignored, context.ignored
 
 
 def _answered() -> int:

@@ -34,7 +34,6 @@ from claude_batch.core.settings import check_arguments
 from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.enqueue import NewRun
-from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.lifecycle.tool_runner import check_blocking
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.document_upload import Uploads
@@ -49,7 +48,7 @@ from claude_batch.providers.preflight import preflight_of
 from claude_batch.providers.responder import ProviderPart, conversation_settings_of
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
-from claude_batch.providers.sync_bridge import each_of, in_worker_thread
+from claude_batch.providers.sync_bridge import clean_up, each_of, in_worker_thread
 
 _Ready: TypeAlias = str | KeyedPrompt | Prepared
 """A request as it is added to a run, or the error that refuses it."""
@@ -145,8 +144,8 @@ class RunStorage(ProviderPart):
                 # Not on this thread, because the call runs the observers' code.
                 finish = partial(self._finish, actor, writer, options)
                 return await asyncio.wrap_future(engine.read(finish))
-            except BaseException:
-                await in_own_thread(partial(_abandon, writer, options))
+            except BaseException as error:
+                await clean_up(error, partial(_abandon, writer, options))
                 raise
 
     def store_sync(
@@ -205,9 +204,9 @@ class RunStorage(ProviderPart):
 
         try:
             return await in_worker_thread(make)
-        except BaseException:
+        except BaseException as error:
             is_left = True
-            await in_own_thread(abandon)
+            await clean_up(error, abandon)
             raise
 
     def _writer(

@@ -18,6 +18,7 @@ from collections.abc import (
     Iterator,
 )
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
@@ -109,6 +110,14 @@ async def in_worker_thread(work: Callable[[], _T]) -> _T:
     return await asyncio.wrap_future(_threads.submit(lambda: context.run(work)))
 
 
+async def clean_up(error: BaseException, work: Callable[[], object]) -> None:
+    """Run a function that may block after an exception; wait for it unless that is impossible."""
+    if isinstance(error, GeneratorExit):  # the coroutine is closed, and cannot wait
+        _threads.submit(work)
+    else:
+        await in_own_thread(work)
+
+
 async def each_of(items: Iterable[_T] | AsyncIterable[_T]) -> AsyncGenerator[_T]:
     """Yield the items of an iterable of either kind."""
     if isinstance(items, AsyncIterable):
@@ -166,7 +175,10 @@ async def _value(pause: Pause) -> Any:
         await asyncio.wait([waiting], timeout=pause.seconds)
         return waiting.result() if waiting.done() else TIMED_OUT
     finally:
-        waiting.cancel()  # no effect if it is done
+        # Neither has an effect if it is done.
+        with suppress(RuntimeError):  # the loop is closed
+            waiting.cancel()
+        pause.future.cancel()
 
 
 def step_sync(work: Generator[Pause | _T, Any, None]) -> Iterator[_T]:
