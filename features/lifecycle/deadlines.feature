@@ -317,8 +317,8 @@ Feature: A deadline is met at full price where batches leave no time for it
     When a run of 3 prompts is submitted
     And the results are read in order
     And the ledger's batches are changed to
-      | cancel_requested  | ended | collected     |
-      | 72000 seconds ago |       | 0 seconds ago |
+      | cancel_requested  | collected     |
+      | 72000 seconds ago | 0 seconds ago |
     Then the run's fields are
       | field                  | value |
       | status.deadline.margin | 2160  |

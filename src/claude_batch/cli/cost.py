@@ -272,7 +272,7 @@ def budget_command(
     for each in found:
         print_line(_line(each))
     if not found:
-        print_line("no budget")
+        print_line("no such budget" if named else "no budget")
 
 
 def _is_sum(text: str) -> bool:

@@ -80,9 +80,6 @@ class ToolResult(NamedTuple):
     is_error: bool
 
 
-# Next steps of an answer --------------------------------------------------------------------------
-
-
 # Conversations between two turns ------------------------------------------------------------------
 
 

@@ -179,8 +179,7 @@ def timed_out_error(
     if held:
         where += f": {naming_ledger(held, location)}"
     return BatchTimeoutError(
-        f"no answer {longest}, {run_id}, "
-        f"{where}{trouble}: {naming_ledger(kept, location)}",
+        f"no answer {longest}, {run_id}, {where}{trouble}: {naming_ledger(kept, location)}",
         run_id=run_id,
         batch_ids=(place.remote_id,) if place.remote_id else (),
     )

@@ -251,7 +251,7 @@ class CallFuture:
         wakes: SimpleQueue[None] = SimpleQueue()
         self._wake_by(partial(wakes.put, None))
         with contextlib.suppress(Empty):
-            wakes.get(timeout=seconds)
+            wakes.get(timeout=None if seconds is None else max(0.0, seconds))
         return self.done()
 
     async def wait_on_loop(self, seconds: float | None = None) -> bool:
