@@ -318,7 +318,7 @@ class AnswerError(ActorError):
         """The API's id of the batch that it came from; None for a live answer."""
         self.response = response
         """The whole answer, an `ActorResponse`; None if the error does not carry it."""
-        self.cost = None if response is None else response.cost
+        self.cost: int | None = getattr(response, "cost", None)
 
 
 class OutputValidationError(AnswerError):

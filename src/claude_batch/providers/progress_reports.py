@@ -28,7 +28,6 @@ from claude_batch.core.quantities import count_of, dollars, roughly, write_usd
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.core.terminal import ColumnKind, Rows, cell, visible
 from claude_batch.core.user_functions import check_takes, is_async
-from claude_batch.providers.mapping import state_of
 from claude_batch.providers.progress import Progress
 from claude_batch.providers.status import BatchStatus, RunStatus
 from claude_batch.providers.sync_bridge import Pause
@@ -216,6 +215,9 @@ class _Count:
         self._cost += result.cost or 0
         outcome, answered = str(RequestState.SUCCEEDED), True
         if result.error is not None:
+            # Late, because commands that only read the ledger do without pydantic.
+            from claude_batch.providers.mapping import state_of
+
             outcome = str(state_of(result.error))
             answered = isinstance(result.error, AnswerError)
             kind = outcome if answered else error_type(result.error)
