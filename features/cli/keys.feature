@@ -253,7 +253,7 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       ledger = Ledger(default_ledger(None))
       with cb.ClaudeBatchProvider(api_key="sk-rotated", **settings) as rotated:
           run = cb.Actor(asker, rotated).submit_sync(["two"], mode="live")
-          while not ledger.query(live_calls.under_way):
+          while not ledger.query(lambda tx: live_calls.under_way(tx, None)):
               time.sleep(0.05)
           set_api(rules=[slow], workspace_header=True)
           advance()

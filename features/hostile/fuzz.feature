@@ -13,13 +13,13 @@ Feature: Whatever a server sends ends in an answer or in a named error
 
   Scenario: A success that could not be used later is malformed when it comes
     Then a success with these fields is decoded as follows
-      | what                          | fields                                        | disposition |
-      | a number out of range         | "content": [{"type": "x", "input": 1e400}]    | malformed   |
-      | nested 150 deep               | "content": [{"type": "x", "input": DEEP}]     | malformed   |
-      | a text that is none           | "content": [{"type": "text", "text": ["x"]}]  | malformed   |
-      | an id that is no text         | "content": [{"type": "x", "id": 5}]           | malformed   |
-      | a block without a type        | "content": [{"text": "x"}]                    | malformed   |
-      | a lone surrogate out of sight | "content": [{"type": "x", "input": "\ud800"}] | malformed   |
+      | what                          | fields                                                  | disposition |
+      | a number out of range         | "content": [{"type": "x", "input": 1e400}]              | malformed   |
+      | nested 150 deep               | "content": [{"type": "x", "input": DEEP}]               | malformed   |
+      | a text that is none           | "content": [{"type": "text", "text": ["x"]}]            | malformed   |
+      | an id that is no text         | "content": [{"type": "tool_use", "id": 5, "name": "x"}] | malformed   |
+      | a block without a type        | "content": [{"text": "x"}]                              | malformed   |
+      | a lone surrogate out of sight | "content": [{"type": "x", "input": "\ud800"}]           | malformed   |
 
   Scenario: A success with something strange beside its answer is used as it is
     Then a success with these fields is decoded as follows
