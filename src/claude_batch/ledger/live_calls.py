@@ -2,8 +2,7 @@
 
 A call is on disk before it is sent: its request is ``packed`` in a batch of state ``live``. That
 row groups the calls of a run and a day, as long as none of its pauses is longer than `PAUSE`; it is
-not an API batch. If a new driver finds a request
-there, the call may have been answered and billed.
+not an API batch. If a new driver finds a request there, the call may have been answered and billed.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _RECENT = 20
 """Number of recent batches from which durations are learned."""
 
 _LONGEST_CANCEL = 1800.0
-"""Maximum seconds that one is measured: nobody may have looked at it for hours."""
+"""Most seconds that one cancelled batch counts. It may have been collected hours after its end."""
 
 
 class Experience(msgspec.Struct, frozen=True):
