@@ -20,7 +20,7 @@ from sqlalchemy.util import LRUCache
 
 from claude_batch.core.errors import ActorError
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import collected_batches, enqueue
+from claude_batch.ledger import batch_contents, collected_batches, enqueue
 from claude_batch.ledger.backends import sqlite
 from claude_batch.ledger.backends.backend import Backend
 from claude_batch.ledger.backends.postgres import PostgresBackend
@@ -97,6 +97,8 @@ def staged(folder: Path) -> Generator[Path]:
             patch.object(collection, "CHUNK_LINES", 1),
             # And every batch is large.
             patch.object(collected_batches, "SLICE", 1),
+            # As is every queue.
+            patch.object(batch_contents, "LOOK", 2),
             # What is collected together must not depend on how fast the machine is.
             patch.object(collection, "TOGETHER_SECONDS", 0.0),
             patch.object(recovery, "SENDING", lambda _: 0.0),

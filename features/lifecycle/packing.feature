@@ -54,3 +54,6 @@ Feature: Packing fills batches to the API's limits and no further
       | [2]          | 89    | 89         |
       | [2, 3]       | 165   | 165        |
       | [5, 4, 3, 2] | 320   | 320        |
+
+  Scenario: A long queue is read in part, and packed as if it were read whole
+    Then 20 random queues are packed alike, whether they are read whole or in part

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     and_,
     bindparam,
     case,
@@ -59,55 +60,156 @@ The halves of a refused batch are compared with each other, so they stay complet
 # separate batches.
 ALONE: Any = case((runs.c.deadline.is_not(None), runs.c.id), else_="")
 """The run whose requests are packed alone; "" for runs without a deadline."""
-_LINGERING = (
+# What decides when and how a run's requests are packed.
+_SETTINGS = (
+    runs.c.id,
+    runs.c.actor,
     runs.c.kind,
+    runs.c.mode,
+    runs.c.auto_threshold,
+    runs.c.request_count,
     runs.c.linger,
     runs.c.max_linger,
     runs.c.max_requests,
     runs.c.max_wait,
+    runs.c.parallel_batches,
+    runs.c.poll_interval,
+    runs.c.max_poll_interval,
+    runs.c.prefixed,
     runs.c.created,
     runs.c.deadline,
     runs.c.deadline_margin,
 )
 
+LOOK = 2000
+"""Requests that are read to find out whether a queue is short; it takes a millisecond."""
+
+
+class LaneQueue(NamedTuple):
+    """Requests that wait in a lane and may share a batch: all of them, or the first.
+
+    A long queue is read in part, since it is looked at once for each of its batches. The part is
+    larger than one batch, and than what goes live, so it decides like the whole.
+    """
+
+    runs: list[Record]
+    """For each run the number of requests, the bytes of their params, their due times, the first
+    and the last row number, and its settings.
+    """
+    is_whole: bool = True
+
+    @property
+    def policies(self) -> dict[str, Record]:
+        """The runs by their ids."""
+        return {run.id: run for run in self.runs}
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests."""
+        return sum(run.waiting for run in self.runs)
+
+    @property
+    def params_bytes(self) -> int:
+        """Bytes of the params of the requests."""
+        return sum(run.params_bytes for run in self.runs)
+
+    @property
+    def last_seq(self) -> int:
+        """The last row number."""
+        return max(run.last_seq for run in self.runs)
+
 
 # What a driver asks in every pass is built once.
 _OF_WORKSPACE = lanes.c.workspace_id == bindparam("workspace")
-_WAITING = (
-    select(
-        requests.c.lane_id,
-        requests.c.run_id,
-        func.count().label("waiting"),
-        func.sum(requests.c.size).label("params_bytes"),
-        func.min(requests.c.due).label("first_due"),
-        func.max(requests.c.due).label("last_due"),
-    )
-    .where(
-        _QUEUED,
-        requests.c.live.is_(None),
-        requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE)),
-        # A run that is being stored is left out before the sums, which cost more than the rest of
-        # the query. The sums are made before the join, which would otherwise be made for each
-        # request.
-        requests.c.run_id.not_in(select(runs.c.id).where(_UNPACKABLE)),
-    )
-    .group_by(requests.c.lane_id, requests.c.run_id)
-    .subquery()
-)
-_QUEUES = select(_WAITING, ALONE.label("alone"), *_LINGERING).join(
-    runs, runs.c.id == _WAITING.c.run_id
+_IN_LANE = requests.c.lane_id == bindparam("lane")
+_WAITING = select(
+    requests.c.lane_id, requests.c.run_id, requests.c.seq, requests.c.size, requests.c.due
+).where(
+    _QUEUED,
+    requests.c.live.is_(None),
+    # A run that is being stored is left out before the sums, which cost more than the rest of the
+    # query.
+    requests.c.run_id.not_in(select(runs.c.id).where(_UNPACKABLE)),
 )
 
 
-def queues(tx: Connection, workspace_id: int) -> dict[tuple[int, str], list[Record]]:
-    """Return what waits in each lane, by run: the number of requests, their bytes and due times.
+def _by_run(waiting: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    # The sums are made before the join, which would otherwise be made for each request.
+    each = waiting.subquery()
+    sums = (
+        select(
+            each.c.lane_id,
+            each.c.run_id,
+            func.count().label("waiting"),
+            func.sum(each.c.size).label("params_bytes"),
+            func.min(each.c.due).label("first_due"),
+            func.max(each.c.due).label("last_due"),
+            func.min(each.c.seq).label("first_seq"),
+            func.max(each.c.seq).label("last_seq"),
+        )
+        .group_by(each.c.lane_id, each.c.run_id)
+        .subquery()
+    )
+    return select(sums, ALONE.label("alone"), *_SETTINGS).join(runs, runs.c.id == sums.c.run_id)
 
-    A lane has one entry for its requests without a deadline (run ""), and one for each run with a
+
+_ANY_LANE = _by_run(
+    _WAITING.where(requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE))).limit(
+        bindparam("most")
+    )
+)
+_FIRST_OF_LANE = _by_run(_WAITING.where(_IN_LANE).order_by(requests.c.seq).limit(bindparam("most")))
+_ALL_OF_LANE = _by_run(_WAITING.where(_IN_LANE))
+_LANES = select(lanes.c.id).where(
+    _OF_WORKSPACE, exists().where(requests.c.lane_id == lanes.c.id, _QUEUED)
+)
+_OPEN_DEADLINE = (
+    select(runs.c.id).where(runs.c.deadline.is_not(None), runs.c.deadline_closed.is_(None)).limit(1)
+)
+
+
+def queues(tx: Connection, workspace_id: int) -> dict[tuple[int, str], LaneQueue]:
+    """Return what waits in each lane of a workspace.
+
+    A lane has one queue for its requests without a deadline (run ""), and one for each run with a
     deadline.
     """
-    found: dict[tuple[int, str], list[Record]] = {}
-    for row in tx.execute(_QUEUES, {"workspace": workspace_id}):
-        found.setdefault((row.lane_id, row.alone), []).append(row)
+    rows = list(tx.execute(_ANY_LANE, {"workspace": workspace_id, "most": LOOK}))
+    if sum(row.waiting for row in rows) < LOOK:
+        found: dict[tuple[int, str], LaneQueue] = {}
+        for row in rows:
+            found.setdefault((row.lane_id, row.alone), LaneQueue([])).runs.append(row)
+        return found
+    return {
+        (lane_id, alone): queue
+        for lane_id in tx.scalars(_LANES, {"workspace": workspace_id}).all()
+        for alone, queue in queues_of_lane(tx, lane_id).items()
+    }
+
+
+def queues_of_lane(tx: Connection, lane_id: int, *, whole: bool = False) -> dict[str, LaneQueue]:
+    """Return what waits in a lane, by run with a deadline; ``whole``: do not stop at a part."""
+    most = LOOK
+    while not whole:
+        rows = list(tx.execute(_FIRST_OF_LANE, {"lane": lane_id, "most": most}))
+        if sum(row.waiting for row in rows) < most:
+            return _by_deadline(rows)
+        # No batch has more requests than the run of its first request allows.
+        first = min(rows, key=lambda row: row.first_seq)
+        enough = max(first.max_requests, first.auto_threshold) + 1
+        if most >= enough:
+            # Requests with prefixes are sorted by them, and a deadline must not wait behind others.
+            if any(row.prefixed or row.alone for row in rows) or tx.scalar(_OPEN_DEADLINE):
+                break
+            return _by_deadline(rows, is_whole=False)
+        most = enough
+    return _by_deadline(list(tx.execute(_ALL_OF_LANE, {"lane": lane_id})))
+
+
+def _by_deadline(rows: Iterable[Record], *, is_whole: bool = True) -> dict[str, LaneQueue]:
+    found: dict[str, LaneQueue] = {}
+    for row in rows:
+        found.setdefault(row.alone, LaneQueue([], is_whole)).runs.append(row)
     return found
 
 
@@ -173,36 +275,6 @@ def queued_of_lane(
         "primers": _QUEUED_PRIMERS,
     }
     yield from plain_rows(tx, queries[which], {"lane": lane_id, "alone": alone})
-
-
-_OF_LANE = and_(_QUEUED, requests.c.live.is_(None), requests.c.lane_id == bindparam("lane"))
-_OF_ALONE = and_(*_PACKABLE, bindparam("alone") == ALONE)
-# Not joined to the runs, which would look one up for each request.
-_QUEUE_TOTALS = select(
-    func.count(),
-    func.coalesce(func.sum(requests.c.size), 0),
-    func.coalesce(func.max(requests.c.seq), 0),
-).where(_OF_LANE, requests.c.run_id.in_(select(runs.c.id).where(_OF_ALONE)))
-_POLICIES = select(runs).where(
-    _OF_ALONE,
-    # One pass over the queue. A correlated EXISTS would read all of it for every run that has
-    # nothing in it, and most runs have ended.
-    runs.c.id.in_(select(requests.c.run_id).where(_OF_LANE)),
-)
-
-
-def queue_totals(tx: Connection, lane_id: int, alone: str) -> tuple[int, int, int]:
-    """Return the number of a lane's queued requests, their bytes, and the last row number.
-
-    The bytes are those of their params.
-    """
-    count, size, last = tx.execute(_QUEUE_TOTALS, {"lane": lane_id, "alone": alone}).one()
-    return count, size, last
-
-
-def policies(tx: Connection, lane_id: int, alone: str) -> dict[str, Record]:
-    """Return the runs that have queued requests in a lane, with their policies, by run id."""
-    return {row.id: row for row in tx.execute(_POLICIES, {"lane": lane_id, "alone": alone})}
 
 
 def retry_on(tx: Connection, batch_ids: Sequence[int]) -> dict[str, str]:

@@ -476,12 +476,20 @@ _TOTALS = (
 )
 
 
-def lane_totals(tx: Connection, lane_id: int, alone: str) -> dict[str, Waiting]:
-    """Return the queued requests of a lane by run; ``alone`` as in `queued_of_lane`."""
+def lane_totals(tx: Connection, lane_id: int, alone: str, last_seq: int) -> dict[str, Waiting]:
+    """Return the queued requests of a lane, up to a row number, by run.
+
+    ``alone`` is as in `queued_of_lane`.
+    """
     rows = tx.execute(
         select(requests.c.run_id, *_TOTALS)
         .join(runs, runs.c.id == requests.c.run_id)
-        .where(*ELIGIBLE, requests.c.lane_id == lane_id, alone == ALONE)
+        .where(
+            *ELIGIBLE,
+            requests.c.lane_id == lane_id,
+            requests.c.seq <= last_seq,
+            alone == ALONE,
+        )
         .group_by(requests.c.run_id)
     )
     return {str(run_id): Waiting(*rest) for run_id, *rest in rows}

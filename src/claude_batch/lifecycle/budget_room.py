@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from claude_batch.core.errors import (
     BudgetExceededError,
@@ -25,6 +25,7 @@ from claude_batch.core.quantities import nano_dollars, usd, write_usd
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, budgets, charges, queries, workspaces
+from claude_batch.ledger.batch_contents import LaneQueue
 from claude_batch.ledger.budgets import BudgetKey, Waiting
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.store import Leader, Ledger, Transaction
@@ -174,20 +175,20 @@ def reserve_what_waits(
     leader: Leader,
     prices: Prices,
     lane_id: int,
-    runs: Mapping[str, Any],
+    queue: LaneQueue,
     now: float,
     alone: str = "",
 ) -> bool:
     """Store the missing reservations of requests in progress or queued in a lane.
 
-    ``runs`` are the runs with queued requests in the lane. Usually nothing is missing. Returns
-    whether any of them has a budget.
+    ``queue`` is what waits in the lane. Usually nothing is missing. Returns whether any of its runs
+    has a budget.
     """
-    of = [(run.id, run.actor) for run in runs.values()]
+    of = [(run.id, run.actor) for run in queue.runs]
     if not count_for_runs(ledger, leader, prices, of, now):
         return False
     with ledger.read() as tx:
-        waiting = budgets.lane_totals(tx, lane_id, alone)
+        waiting = budgets.lane_totals(tx, lane_id, alone, queue.last_seq)
     if any(each.unknown for each in waiting.values()):
         _reserve_all(ledger, leader, prices, "lane", lane_id, now)
     return True
@@ -323,9 +324,9 @@ class Fitting(_Room):
     """Selection of the queued requests of a lane that fit into the budgets of their runs."""
 
     def __init__(
-        self, tx: Transaction, lane_id: int, alone: str, runs: Mapping[str, Any], now: float
+        self, tx: Transaction, lane_id: int, alone: str, queue: LaneQueue, now: float
     ) -> None:
-        """``runs`` are those with queued requests in the lane; ``alone`` as in `lane_totals`."""
+        """``queue`` is what waits in the lane; ``alone`` as in `lane_totals`."""
         super().__init__(tx, now)
         self._lane_id = lane_id
         self._alone = alone
@@ -335,13 +336,13 @@ class Fitting(_Room):
         self.taken: list[int] = []
         """Row numbers of the requests that `fitting` yielded, in order."""
         if charges.any_budget(tx):
-            self._bounded = [run.id for run in runs.values() if self.budgets_of(run.id, run.actor)]
+            self._bounded = [run.id for run in queue.runs if self.budgets_of(run.id, run.actor)]
         if self._bounded:
-            self._waiting = budgets.lane_totals(tx, lane_id, alone)
+            self._waiting = budgets.lane_totals(tx, lane_id, alone, queue.last_seq)
 
     @property
     def all_fit(self) -> bool:
-        """Whether all waiting requests of the lane fit at once."""
+        """Whether all requests of the queue fit at once."""
         needed: list[tuple[str, int]] = []
         for run_id in self._bounded:
             waits = self._waiting[run_id]

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import batch_contents, live_calls, unknown_batches
-from claude_batch.ledger.batch_contents import Cut
-from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
+from claude_batch.ledger.batch_contents import Cut, LaneQueue
+from claude_batch.ledger.store import Leader, Ledger, Transaction
 from claude_batch.lifecycle.budget_room import Fitting, live_costs, reserve_what_waits
 from claude_batch.money.prices import Prices
 from claude_batch.wire.encoding import body_length
@@ -173,14 +173,15 @@ def reserve_due(ledger: Ledger, leader: Leader, now: float, prices: Prices) -> d
     costs: dict[int, int] = {}
     with ledger.read() as tx:
         lanes = batch_contents.queues(tx, leader.workspace_id)
-    for (lane_id, alone), queues in lanes.items():
-        if due_of(queues, now) > now:
+    for (lane_id, alone), queue in lanes.items():
+        if due_of(queue.runs, now) > now:
             continue
         with ledger.read() as tx:
-            waiting = batch_contents.policies(tx, lane_id, alone)
-            count, _, _ = batch_contents.queue_totals(tx, lane_id, alone)
-        has_budget = reserve_what_waits(ledger, leader, prices, lane_id, waiting, now, alone)
-        if has_budget and goes_live(count, waiting.values()):
+            queue = _decisive_queue(tx, lane_id, alone, now)
+        if queue is None:
+            continue
+        has_budget = reserve_what_waits(ledger, leader, prices, lane_id, queue, now, alone)
+        if has_budget and goes_live(queue.waiting, queue.runs):
             costs.update(live_costs(ledger, prices, lane_id, alone, now))
     return costs
 
@@ -203,8 +204,8 @@ def pack_due(
         lanes = batch_contents.queues(tx, leader.workspace_id)
     packed: list[int] = []
     later: list[float] = []
-    for (lane_id, alone), queues in lanes.items():
-        due = due_of(queues, now)
+    for (lane_id, alone), looked_at in lanes.items():
+        due = due_of(looked_at.runs, now)
         if due > now:
             later.append(due)
             continue
@@ -213,30 +214,31 @@ def pack_due(
             # An unknown sending is identified by its count, so no other batch should have the same.
             unknown = unknown_batches.unknown_batches(tx, leader.workspace_id)
             avoid = {row.request_count for row in unknown}
-            policies = batch_contents.policies(tx, lane_id, alone)
-            totals = batch_contents.queue_totals(tx, lane_id, alone)
-            if goes_live(totals[0], policies.values()):
-                fits = Fitting(tx, lane_id, alone, policies, now).all_fit_live(costs or {})
+            queue = _decisive_queue(tx, lane_id, alone, now)
+            if queue is None:
+                continue
+            budget = Fitting(tx, lane_id, alone, queue, now)
+            if goes_live(queue.waiting, queue.runs):
+                fits = budget.all_fit_live(costs or {})
                 if fits is None:
                     later.append(now)  # stored since `reserve_due`
                     continue
                 if fits:  # what does not fit live is packed, because a batch costs less
-                    live_calls.choose(tx, lane_id, policies)
+                    live_calls.choose(tx, lane_id, [run.id for run in queue.runs])
                     continue
             if not_before is not None:
                 later.append(not_before)
                 continue
-            if any(policy.parallel_batches for policy in policies.values()):
-                full = batch_contents.full_runs(tx)
-                policies = {run: each for run, each in policies.items() if run not in full}
-                if full:
-                    totals = None
-            budget = Fitting(tx, lane_id, alone, policies, now)
+            limited = any(run.parallel_batches for run in queue.runs)
+            if limited and (full := batch_contents.full_runs(tx)):
+                queue = batch_contents.queues_of_lane(tx, lane_id, whole=True)[alone]
+                queue = LaneQueue([run for run in queue.runs if run.id not in full], is_whole=False)
+                budget = Fitting(tx, lane_id, alone, queue, now)
             cut, which, only = None, "first", None
             if budget.all_fit:
-                cut, which = _cut_of(tx, lane_id, alone, totals, policies, avoid)
+                cut, which = _cut_of(tx, lane_id, alone, queue, avoid)
             else:
-                cut, only = _cut_that_fits(tx, lane_id, alone, policies, avoid, budget)
+                cut, only = _cut_that_fits(tx, lane_id, alone, queue, avoid, budget)
             if cut is None:
                 continue
             packed.append(
@@ -246,26 +248,31 @@ def pack_due(
     return packed, min(later, default=None)
 
 
-def _cut_of(
-    tx: Transaction,
-    lane_id: int,
-    alone: str,
-    totals: tuple[int, int, int] | None,
-    policies: Mapping[str, Record],
-    avoid: Collection[int],
-) -> tuple[Cut | None, batch_contents.Selection]:
-    """Return the requests of a lane that make the next batch, and how they were selected.
+def _decisive_queue(tx: Transaction, lane_id: int, alone: str, now: float) -> LaneQueue | None:
+    """Return the part of a lane's queue that decides about its next batch; None if nothing waits.
 
-    ``totals`` are those of the lane, or `None` if some of its runs have to wait.
+    If the part does not fit into the budgets, later requests may, so it is the whole queue.
     """
+    queue = batch_contents.queues_of_lane(tx, lane_id).get(alone)
+    if queue is None or queue.is_whole or Fitting(tx, lane_id, alone, queue, now).all_fit:
+        return queue
+    return batch_contents.queues_of_lane(tx, lane_id, whole=True)[alone]
+
+
+def _cut_of(
+    tx: Transaction, lane_id: int, alone: str, queue: LaneQueue, avoid: Collection[int]
+) -> tuple[Cut | None, batch_contents.Selection]:
+    """Return the requests of a lane that make the next batch, and how they were selected."""
+    policies = queue.policies
     prefixed = any(policy.prefixed for policy in policies.values())
     if prefixed and (ahead := list(batch_contents.queued_of_lane(tx, lane_id, alone, "primers"))):
         # Only one request of each prefix is sent; more requests would delay all the others.
         return plan_cut(ahead, policies, avoid=avoid), "primers"
     # A whole lane usually fits into one batch, so its requests need not be read one by one.
-    cut = None if totals is None else whole_cut(*totals, policies, avoid=avoid)
-    if cut is not None:
-        return cut, "first"
+    if queue.is_whole:
+        totals = queue.waiting, queue.params_bytes, queue.last_seq
+        if (cut := whole_cut(*totals, policies, avoid=avoid)) is not None:
+            return cut, "first"
     if prefixed:
         # Requests with the same prefix share a batch.
         queued = batch_contents.queued_of_lane(tx, lane_id, alone, "by_prefix")
@@ -278,12 +285,12 @@ def _cut_that_fits(
     tx: Transaction,
     lane_id: int,
     alone: str,
-    policies: Mapping[str, Record],
+    queue: LaneQueue,
     avoid: Collection[int],
     budget: Fitting,
 ) -> tuple[Cut | None, list[int]]:
     """Return `_cut_of` and the selected row numbers if not all requests fit into the budgets."""
-    cut = None
+    cut, policies = None, queue.policies
     if any(policy.prefixed for policy in policies.values()):
         primers = batch_contents.queued_of_lane(tx, lane_id, alone, "primers")
         if ahead := {seq for seq, _, _ in primers}:
