@@ -24,7 +24,7 @@ from claude_batch.money.prices import prices_of
 
 PASSES = 25
 
-FIRST_SEED = 20
+FIRST_SEED = 25
 """The queues from here on show within a second or two what any of the conditions is for."""
 
 
@@ -125,10 +125,11 @@ class _Queue:
         )
         self._runs += 1
         name = f"run-{self._runs:03}"
-        prefixes = (1, 2, 3) if self._is("prefix") else (None,)
-        more: dict[str, Any] = {"prefixed": prefixes != (None,)}
+        prefixed = self._is("prefix")
+        prefixes = (1, 2, 3, None) if prefixed else (None,)
+        more: dict[str, Any] = {"deadline_margin": 10.0}
         if self._is("deadline"):
-            more |= {"deadline": now + 1e6, "deadline_margin": 10.0}
+            more["deadline"] = now + 1e6
         with (
             self._ledger.write() as tx,
             # Runs are read in the order of their ids in both ledgers.
@@ -137,8 +138,10 @@ class _Queue:
             enqueue.begin_run(tx, asked)
             tx.execute(update(runs).where(runs.c.id == name).values(more))
             new = [self._request(number, prefixes) for number in range(chance.choice((1, 5, 30)))]
-            enqueue.add_requests(tx, name, new, created=now, due=now + chance.choice((0, 0, 5)))
-            enqueue.finish_storing(tx, name, digest=name, stored=now)
+            enqueue.add_requests(
+                tx, name, new, created=now, due=now + chance.choice((0, 0, 5)), prefixed=prefixed
+            )
+            enqueue.finish_storing(tx, name, digest=name, stored=now, prefixed=prefixed)
 
     def _request(self, number: int, prefixes: tuple[int | None, ...]) -> NewRequest:
         self._requests += 1
