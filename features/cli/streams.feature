@@ -85,6 +85,17 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch show RUN 1 > /dev/full       | 2    | No space left on device                   |
       | claude-batch results RUN > /dev/full      | 2    | No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT |
 
+  Scenario: An output that has become a link to the ledger while its run waited is not written
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    Then a command in a shell ends with a code and says
+      | command                                                          | code | says |
+      | ln -s "$CLAUDE_BATCH_LEDGER" out.jsonl; claude-batch resume      | 2    | out.jsonl: is a file of the ledger, which holds what was paid for; name another with -o. The results are kept. Write them with: claude-batch results RUN -o OUT |
+      | claude-batch advance                                             | 2    | out.jsonl: is a file of the ledger |
+      | claude-batch results RUN -o kept.jsonl                           | 0    | wrote kept.jsonl |
+    And the command line has written 2 answers in order to "kept.jsonl"
+
   Scenario: Standard output is written as the shell has opened it, whatever it is called
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts

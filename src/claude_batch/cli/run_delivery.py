@@ -378,6 +378,8 @@ def deliver(
     try:
         if not is_just_named:
             _check_own_places(run, output, folder)
+        if output is not None:
+            _check_not_of_ledger(output, options.location)  # it may be a link by now
         if output is not None or folder is None:
             final = _final(run, run.outputs)
             whole = write_output(final, output, format_of(output, form), printed=printed)
@@ -502,14 +504,18 @@ def check_writable(output: str, ledger: str) -> None:
 
     Raises `UnusableOutput`.
     """
-    if is_of_ledger(output, ledger):
-        raise UnusableOutput(f"{output}: {OF_LEDGER}; name another with -o")
+    _check_not_of_ledger(output, ledger)
     _check_is_file(output)
     try:
         if not is_special(output):
             probe(Path(os.path.realpath(output)))
     except OSError as error:
         raise UnusableOutput(f"{output}: cannot be written: {error.strerror}") from None
+
+
+def _check_not_of_ledger(output: str, ledger: str) -> None:
+    if is_of_ledger(output, ledger):
+        raise UnusableOutput(f"{output}: {OF_LEDGER}; name another with -o")
 
 
 def _check_is_file(output: str) -> None:
