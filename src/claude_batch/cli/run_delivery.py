@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from fcntl import F_GETFL, fcntl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,6 +45,7 @@ from claude_batch.core.terminal import visible, visible_json
 from claude_batch.providers.export import (
     OF_LEDGER,
     chunks,
+    descriptor_of,
     format_of,
     is_of_folder,
     is_of_ledger,
@@ -379,7 +381,7 @@ def deliver(
         if not is_just_named:
             _check_own_places(run, output, folder)
         if output is not None:
-            _check_not_of_ledger(output, options.location)  # it may be a link by now
+            _check_reach(output, options.location)  # it may be a link by now
         if output is not None or folder is None:
             final = _final(run, run.outputs)
             whole = write_output(final, output, format_of(output, form), printed=printed)
@@ -409,7 +411,7 @@ def deliver(
 
 def _check_own_places(run: Run, *places: str | None) -> None:
     for place in places:
-        if place is None:
+        if place is None or descriptor_of(place) is not None:
             continue
         taker = run.output_taker(os.path.abspath(place))
         if taker is not None:
@@ -490,6 +492,11 @@ def check_output(
             )
     if output is not None:
         check_writable(output, ledger)
+        if not prints and descriptor_of(output) is not None:
+            raise UnusableOutput(
+                f"{output}: is open only in this command, and another one writes the answers; name "
+                "a file with -o"
+            )
     elif prints and folder is None:
         try:
             require_stdout()
@@ -504,7 +511,7 @@ def check_writable(output: str, ledger: str) -> None:
 
     Raises `UnusableOutput`.
     """
-    _check_not_of_ledger(output, ledger)
+    _check_reach(output, ledger)
     _check_is_file(output)
     try:
         if not is_special(output):
@@ -513,9 +520,17 @@ def check_writable(output: str, ledger: str) -> None:
         raise UnusableOutput(f"{output}: cannot be written: {error.strerror}") from None
 
 
-def _check_not_of_ledger(output: str, ledger: str) -> None:
+def _check_reach(output: str, ledger: str) -> None:
+    """Check that OUT leads neither to the ledger nor to a descriptor that this process opened."""
     if is_of_ledger(output, ledger):
         raise UnusableOutput(f"{output}: {OF_LEDGER}; name another with -o")
+    if (descriptor := descriptor_of(output)) is None:
+        return
+    with suppress(OSError):
+        # Only descriptors of the parent process, such as a shell, are inheritable.
+        if os.get_inheritable(descriptor) and fcntl(descriptor, F_GETFL) & os.O_ACCMODE:
+            return
+    raise UnusableOutput(f"{output}: is not open for writing; name a file with -o")
 
 
 def _check_is_file(output: str) -> None:
