@@ -574,8 +574,11 @@ def check_stored_output(run: Run, output: str | None, ledger: str) -> None:
     check_folder(run.forms().results_dir)
 
 
-def check_unchanged(left: Outstanding) -> None:
-    """Check that nobody has changed OUT since the run wrote it. Raises `UnusableOutput`."""
+def check_unchanged(provider: ClaudeBatchProvider, left: Outstanding) -> None:
+    """Check that nobody has changed OUT since the run wrote it. Raises `UnusableOutput`.
+
+    A process that died just after it had replaced OUT has not noted that; it is noted here.
+    """
     if left.output is None or left.written is None or is_special(left.output):
         return
     from claude_batch.ledger.deliveries import changed_at
@@ -587,6 +590,10 @@ def check_unchanged(left: Outstanding) -> None:
     except OSError as error:
         raise UnusableOutput(f"{left.output}: {error.strerror}") from None
     if changed_at(there) > left.written:
+        run = provider.open_run(left.id)
+        if _has_results_of(run, left.output):
+            run.note_rewritten(left.output)
+            return
         how = "was changed"
         if there.st_mtime <= left.written:
             how = "was moved there, or got another mode, owner or link,"
@@ -594,6 +601,16 @@ def check_unchanged(left: Outstanding) -> None:
             f"{left.output}: {how} after {left.id} had written it, and would be replaced. "
             "Give it another name, then repeat the command"
         )
+
+
+def _has_results_of(run: Run, output: str) -> bool:
+    """Return whether a file has the run's results so far and nothing else."""
+    form = run.forms().output_format
+    final = (answer for answer in run.outputs() if answer.state.is_final)
+    pieces = chunks(final, format_of(output, None if form == "none" else form))
+    with suppress(OSError), open(output, "rb") as there:
+        return all(there.read(len(piece)) == piece for piece in pieces) and not there.read(1)
+    return False
 
 
 def check_folder(folder: str | None, output: str | None = None) -> None:
