@@ -85,6 +85,41 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch show RUN 1 > /dev/full       | 2    | No space left on device                   |
       | claude-batch results RUN > /dev/full      | 2    | No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT |
 
+  Scenario: A descriptor is written as the shell has opened it, and by no other command
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's file "log"
+      """
+      precious
+      """
+    When a command runs: run actor.yaml asks.jsonl
+    Then a command in a shell ends with a code and says
+      | command                                                                              | code | says            |
+      | claude-batch run actor.yaml asks.jsonl -o /dev/fd/3 3>>all.jsonl                     | 0    | wrote /dev/fd/3 |
+      | claude-batch results RUN -o /proc/self/fd/4 4>>all.jsonl                             | 0    | wrote           |
+      | claude-batch results RUN -o /dev/stderr 2>>log; grep precious log >&2                | 0    | precious        |
+      | claude-batch results RUN -o /dev/fd/3 3<all.jsonl                                    | 2    | /dev/fd/3: is not open for writing; name a file with -o |
+      | claude-batch run actor.yaml asks.jsonl -o /dev/fd/9                                  | 2    | /dev/fd/9: is not open for writing; name a file with -o. Nothing was sent |
+      | claude-batch submit actor.yaml asks.jsonl -o /dev/fd/3 3>>all.jsonl                  | 2    | /dev/fd/3: is open only in this command, and another one writes the answers; name a file with -o. Nothing was sent |
+    And in the ledger the outputs of the runs are [null]
+    And the command line has written to "all.jsonl"
+      | id | ok  | says     |
+      | 1  | yes | prompt 1 |
+      | 2  | yes | prompt 2 |
+      | 1  | yes | prompt 1 |
+      | 2  | yes | prompt 2 |
+
+  Scenario: An output that has become a link to the ledger while its run waited is not written
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    Then a command in a shell ends with a code and says
+      | command                                                          | code | says |
+      | ln -s "$CLAUDE_BATCH_LEDGER" out.jsonl; claude-batch resume      | 2    | out.jsonl: is a file of the ledger, which holds what was paid for; name another with -o. The results are kept. Write them with: claude-batch results RUN -o OUT |
+      | claude-batch advance                                             | 2    | out.jsonl: is a file of the ledger |
+      | claude-batch results RUN -o kept.jsonl                           | 0    | wrote kept.jsonl |
+    And the command line has written 2 answers in order to "kept.jsonl"
+
   Scenario: Standard output is written as the shell has opened it, whatever it is called
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts

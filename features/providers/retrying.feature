@@ -219,6 +219,40 @@ Feature: What failed in a run is asked again on order, and nothing else
       | cp -p |
       | mv -f |
 
+  Scenario Outline: An output whose process died before it had noted that it was written is written anew: <command>
+    When a command runs: run actor.yaml asks.jsonl -o <output>
+    And a command's process dies at after_rename_before_delivered: retry RUN
+    And a command runs: <command>
+    Then the command line exits with 0
+    When a command runs: advance
+    Then the command line exits with 0 and says
+      """
+      nothing is due
+      """
+    And a command in a shell ends with a code and says
+      | command                                    | code | says |
+      | test "$(grep -c prompt <output>)" = 5      | 0    |      |
+
+    Examples:
+      | output    | command    |
+      | out.jsonl | resume     |
+      | out.csv   | advance    |
+      | out.jsonl | resume RUN |
+
+  Scenario: A retry after such a death can be parked, and resumed
+    Given a command's file "asks.jsonl"
+      """
+      "[[sandbox:errored:invalid_request_error]] prompt 0"
+      "prompt 1"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command's process dies at after_rename_before_delivered: retry RUN
+    And a command runs: retry RUN --max-wait 0.001
+    Then the command line exits with 3
+    When a command runs: resume RUN
+    Then the command line exits with 1
+    And the output "out.jsonl" has the attempts 3, 1
+
   Scenario: An output that has the results so far is replaced by the same run
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And a command runs: retry RUN --max-wait 0.001

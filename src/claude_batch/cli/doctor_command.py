@@ -300,14 +300,14 @@ def _left_behind(recording: Recording, base_url: str) -> Iterator[str]:
 def _write(output: str, report: Report) -> None:
     import msgspec
 
-    from claude_batch.providers.export import is_special, replacing
+    from claude_batch.providers.export import opened
 
     if Path(output).suffix == ".json":
         content = msgspec.json.format(msgspec.json.encode(report.to_dict()))
     else:
         content = report.markdown().encode()
     try:
-        with open(output, "wb") if is_special(output) else replacing(output) as stream:
+        with opened(output) as stream:
             stream.write(content)
     except OSError as error:
         raise BadOutput(f"{output}: cannot be written: {error.strerror}") from None

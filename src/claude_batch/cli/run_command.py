@@ -387,6 +387,7 @@ def _ask(
         wait_and_deliver,
     )
     from claude_batch.ledger.deliveries import Forms
+    from claude_batch.providers.export import descriptor_of
     from claude_batch.providers.run_writer import EmptyRunError
 
     actor, inputs = asked.actor_and_inputs()
@@ -396,6 +397,8 @@ def _ask(
     check_sources(output, results_dir, read)
     check_output(output, results_dir, form, options.location, prints=wait)
     check_folder(results_dir, output)
+    # `resume` may be typed in another directory, and has other descriptors.
+    place = None if output is None or descriptor_of(output) is not None else os.path.abspath(output)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     with parkable(), open_provider(options) as provider:
         holding = nullcontext() if confirm_above is None else _unsent_if_refused(provider)
@@ -415,8 +418,7 @@ def _ask(
                     label=label,
                     new=new,
                     budget_usd=budget_usd,
-                    # `resume` may be typed in another directory.
-                    output=None if output is None else os.path.abspath(output),
+                    output=place,
                     forms=forms,
                     on_invalid=asked.refuse(actor, inputs),
                     on_stored=stored.show,

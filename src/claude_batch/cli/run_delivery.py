@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from fcntl import F_GETFL, fcntl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,6 +45,7 @@ from claude_batch.core.terminal import visible, visible_json
 from claude_batch.providers.export import (
     OF_LEDGER,
     chunks,
+    descriptor_of,
     format_of,
     is_of_folder,
     is_of_ledger,
@@ -378,6 +380,8 @@ def deliver(
     try:
         if not is_just_named:
             _check_own_places(run, output, folder)
+        if output is not None:
+            _check_reach(output, options.location)  # it may be a link by now
         if output is not None or folder is None:
             final = _final(run, run.outputs)
             whole = write_output(final, output, format_of(output, form), printed=printed)
@@ -407,7 +411,7 @@ def deliver(
 
 def _check_own_places(run: Run, *places: str | None) -> None:
     for place in places:
-        if place is None:
+        if place is None or descriptor_of(place) is not None:
             continue
         taker = run.output_taker(os.path.abspath(place))
         if taker is not None:
@@ -488,6 +492,11 @@ def check_output(
             )
     if output is not None:
         check_writable(output, ledger)
+        if not prints and descriptor_of(output) is not None:
+            raise UnusableOutput(
+                f"{output}: is open only in this command, and another one writes the answers; name "
+                "a file with -o"
+            )
     elif prints and folder is None:
         try:
             require_stdout()
@@ -502,14 +511,26 @@ def check_writable(output: str, ledger: str) -> None:
 
     Raises `UnusableOutput`.
     """
-    if is_of_ledger(output, ledger):
-        raise UnusableOutput(f"{output}: {OF_LEDGER}; name another with -o")
+    _check_reach(output, ledger)
     _check_is_file(output)
     try:
         if not is_special(output):
             probe(Path(os.path.realpath(output)))
     except OSError as error:
         raise UnusableOutput(f"{output}: cannot be written: {error.strerror}") from None
+
+
+def _check_reach(output: str, ledger: str) -> None:
+    """Check that OUT leads neither to the ledger nor to a descriptor that this process opened."""
+    if is_of_ledger(output, ledger):
+        raise UnusableOutput(f"{output}: {OF_LEDGER}; name another with -o")
+    if (descriptor := descriptor_of(output)) is None:
+        return
+    with suppress(OSError):
+        # Only descriptors of the parent process, such as a shell, are inheritable.
+        if os.get_inheritable(descriptor) and fcntl(descriptor, F_GETFL) & os.O_ACCMODE:
+            return
+    raise UnusableOutput(f"{output}: is not open for writing; name a file with -o")
 
 
 def _check_is_file(output: str) -> None:
@@ -553,8 +574,11 @@ def check_stored_output(run: Run, output: str | None, ledger: str) -> None:
     check_folder(run.forms().results_dir)
 
 
-def check_unchanged(left: Outstanding) -> None:
-    """Check that nobody has changed OUT since the run wrote it. Raises `UnusableOutput`."""
+def check_unchanged(provider: ClaudeBatchProvider, left: Outstanding) -> None:
+    """Check that nobody has changed OUT since the run wrote it. Raises `UnusableOutput`.
+
+    A process that died just after it had replaced OUT has not noted that; it is noted here.
+    """
     if left.output is None or left.written is None or is_special(left.output):
         return
     from claude_batch.ledger.deliveries import changed_at
@@ -566,6 +590,10 @@ def check_unchanged(left: Outstanding) -> None:
     except OSError as error:
         raise UnusableOutput(f"{left.output}: {error.strerror}") from None
     if changed_at(there) > left.written:
+        run = provider.open_run(left.id)
+        if _has_results_of(run, left.output):
+            run.note_rewritten(left.output)
+            return
         how = "was changed"
         if there.st_mtime <= left.written:
             how = "was moved there, or got another mode, owner or link,"
@@ -573,6 +601,16 @@ def check_unchanged(left: Outstanding) -> None:
             f"{left.output}: {how} after {left.id} had written it, and would be replaced. "
             "Give it another name, then repeat the command"
         )
+
+
+def _has_results_of(run: Run, output: str) -> bool:
+    """Return whether a file has the run's results so far and nothing else."""
+    form = run.forms().output_format
+    final = (answer for answer in run.outputs() if answer.state.is_final)
+    pieces = chunks(final, format_of(output, None if form == "none" else form))
+    with suppress(OSError), open(output, "rb") as there:
+        return all(there.read(len(piece)) == piece for piece in pieces) and not there.read(1)
+    return False
 
 
 def check_folder(folder: str | None, output: str | None = None) -> None:

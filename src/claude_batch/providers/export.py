@@ -13,7 +13,7 @@ import re
 import stat
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -283,7 +283,7 @@ def _joined(lines: list[bytes]) -> bytes:
 
 def write_file(answers: Iterable[Answer | Success], path: str, form: Format) -> None:
     """Write every answer as a line. The file appears only when it is complete and on disk."""
-    with open(path, "wb") if is_special(path) else replacing(path) as stream:
+    with opened(path) as stream:
         stream.writelines(chunks(answers, form))
 
 
@@ -345,9 +345,32 @@ def probe(target: Path) -> None:
     os.close(os.open(target.parent, os.O_RDONLY))
 
 
+_STREAMS: Final = {f"/dev/std{name}": f"/dev/fd/{n}" for n, name in enumerate(("in", "out", "err"))}
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self|proc/thread-self)/fd/([0-9]{1,9})")
+
+
+def descriptor_of(output: str) -> int | None:
+    """Return the descriptor that OUT names, such as ``/dev/fd/3`` or ``/dev/stderr``, or None.
+
+    The name has a meaning only in this process: in another one, it may be the ledger's own file.
+    """
+    path = os.path.abspath(output)
+    match = _DESCRIPTOR.fullmatch(_STREAMS.get(path, path))
+    return None if match is None else int(match[1])
+
+
 def is_special(output: str) -> bool:
-    """Return True for a pipe or a device, which cannot be replaced and holds no partial file."""
+    """Return True for a descriptor, a pipe or a device, none of which is replaced."""
+    if descriptor_of(output) is not None:
+        return True
     return os.path.exists(output) and not os.path.isfile(output)
+
+
+def opened(output: str) -> AbstractContextManager[IO[bytes]]:
+    """Open OUT for writing: a file is replaced, a descriptor is written as it was opened."""
+    if (descriptor := descriptor_of(output)) is not None:
+        return os.fdopen(os.dup(descriptor), "wb")
+    return open(output, "wb") if is_special(output) else replacing(output)
 
 
 @contextmanager
