@@ -114,8 +114,7 @@ def _(context: Context, name: str) -> None:
 @given("a command's environment has {name} = {value}")
 @when("a command's environment has {name} = {value}")
 def _(context: Context, name: str, value: str) -> None:
-    words = {"nothing": "", "the folder": str(context.tmp)}
-    os.environ[name] = words.get(value, value)
+    os.environ[name] = "" if value == "nothing" else value.replace("the folder", str(context.tmp))
 
 
 @given("a command's environment lacks {name}")

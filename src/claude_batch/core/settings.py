@@ -243,8 +243,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "ANTHROPIC_API_KEY"
     """The environment variable that holds the API key."""
     state_dir: str | None = None
-    """The directory of each ledger's high-water mark, which must not be lost with the ledger.
-    Default: the user's state directory.
+    """The directory of each ledger's high-water mark, which must not be lost with the ledger: an
+    absolute path, or one that begins with ``~``. Default: the user's state directory.
     """
 
 
@@ -576,10 +576,19 @@ def has_ledger(location: str) -> bool:
 def default_state_dir() -> Path:
     """Return the directory for files that must not be lost with the ledger.
 
-    This is ``CLAUDE_BATCH_STATE_DIR``, or the default directory.
+    This is ``CLAUDE_BATCH_STATE_DIR``, or the default directory. Raises `LedgerError` for a path
+    that is relative: from another directory there would be no mark, and a ledger that was restored
+    would send again what it has forgotten.
     """
     if (variable := from_environment("state_dir")) is not None:
-        return Path(variable)
-    from platformdirs import user_state_path
+        found = Path(variable).expanduser()
+    else:
+        from platformdirs import user_state_path
 
-    return user_state_path("claude-batch", appauthor=False)
+        found = user_state_path("claude-batch", appauthor=False)
+    if not found.is_absolute():
+        raise LedgerError(
+            f"the folder of the ledger's high-water mark, {found}, is relative to the current "
+            "directory. Set CLAUDE_BATCH_STATE_DIR to an absolute path"
+        )
+    return found

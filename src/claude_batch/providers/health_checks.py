@@ -201,7 +201,10 @@ def _check_version(version: int) -> Finding:
 
 def _check_state_dir() -> Finding | None:
     """Return the fault of the mark's folder if no mark can be written in it."""
-    folder = there = default_state_dir().expanduser().absolute()
+    try:
+        folder = there = default_state_dir()
+    except LedgerError as error:
+        return _ledger_fault("mark", str(error))
     while not owner_of(there):
         there = there.parent
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
