@@ -476,6 +476,16 @@ def _(context: Context, name: str, count: int, words: str) -> None:
     keep_end(context, process.returncode, printed, said)
 
 
+@when('a command runs in a Python that begins with "{code}": {words}')
+def _(context: Context, code: str, words: str) -> None:
+    code += "; from claude_batch.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *shlex.split(words)], capture_output=True, text=True,
+        timeout=60, env={**os.environ, "PYTHONPATH": search_path()},
+    )  # fmt: skip
+    keep_end(context, done.returncode, done.stdout, done.stderr)
+
+
 @when("a command's process is a gateway until it gets SIGTERM: {words}")
 def _(context: Context, words: str) -> None:
     process = spawn(context, words)

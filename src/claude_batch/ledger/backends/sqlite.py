@@ -71,6 +71,8 @@ class SqliteBackend(Backend):
 
     def __init__(self, location: str) -> None:
         """Open or create the file at a path or SQLAlchemy URL. Raises `LedgerError`."""
+        if why := sqlite_file.version_fault():
+            raise LedgerError(why)
         self.location: str = location
         self.patience: Patience = Patience()
         self.path = path_of(location)

@@ -1,0 +1,24 @@
+Feature: A command names what its machine lacks
+
+  Scenario Outline: A command names what its machine lacks, and sends nothing: <what>
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs in a Python that begins with "<code>": run actor.yaml asks.jsonl
+    Then the command line exits with 2 and says
+      """
+      <message>
+      """
+    And the command line has sent nothing
+
+    Examples:
+      | what     | code                                                     | message |
+      | RETURNING | import sqlite3; sqlite3.sqlite_version_info = (3, 34, 1) | is too old: a ledger in a file needs 3.35 or later. Use a Python that has a newer SQLite |
+
+  Scenario: The doctor reports a SQLite that is too old
+    Given a command's API
+    When a command runs in a Python that begins with "import sqlite3; sqlite3.sqlite_version_info = (3, 34, 1)": doctor
+    Then the command line exits with 2
+    And the command line prints
+      """
+      fault    versions: SQLite
+      """
