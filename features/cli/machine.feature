@@ -13,6 +13,10 @@ Feature: A command names what its machine lacks
     Examples:
       | what     | code                                                     | message |
       | RETURNING | import sqlite3; sqlite3.sqlite_version_info = (3, 34, 1) | is too old: a ledger in a file needs 3.35 or later. Use a Python that has a newer SQLite |
+      | a home for the ledger | import os; os.getuid = lambda: 4242; del os.environ['HOME'], os.environ['CLAUDE_BATCH_LEDGER'] | the default ledger is in a home directory that does not exist. Set HOME, or CLAUDE_BATCH_LEDGER and CLAUDE_BATCH_STATE_DIR |
+      | a home for the mark | import os; os.getuid = lambda: 4242; del os.environ['HOME'], os.environ['CLAUDE_BATCH_STATE_DIR'] | the default folder of the ledger's high-water mark is in a home directory that does not exist. Set HOME |
+      | a home of that name | import os; os.environ['CLAUDE_BATCH_LEDGER'] = '~nobody4242/ledger.db' | the ledger ~nobody4242/ledger.db is in a home directory that does not exist |
+      | a home for the prices | import os; os.environ['CLAUDE_BATCH_PRICES'] = '~nobody4242/prices.yaml' | ~nobody4242/prices.yaml: the prices cannot be read |
 
   Scenario: The doctor reports a SQLite that is too old
     Given a command's API
