@@ -20,6 +20,7 @@ Feature: A command names what its machine lacks
       | the module sqlite3 | import sys; sys.modules['_sqlite3'] = None | this Python was built without its module sqlite3 |
       | the module ssl | import sys; sys.modules['_ssl'] = None | this Python was built without its module ssl |
       | the current directory | import os; os.getcwd = lambda: os.stat('') | the current directory was deleted; change to another one |
+      | Linux and macOS | import signal, sys; del signal.SIGHUP; sys.platform = 'win32' | error: claude-batch needs Linux or macOS; on Windows, use WSL |
 
   Scenario: The doctor reports a SQLite that is too old
     Given a command's API
