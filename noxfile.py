@@ -127,7 +127,7 @@ def scratch() -> str:
 
 def environment(session: nox.Session, **more: str) -> dict[str, str | None]:
     """Variables for a test: nothing of the user's own ledger, key or settings (None: unset)."""
-    temporary = Path(session.create_tmp())
+    temporary = Path(session.create_tmp()).absolute()
     inherited = [name for name in os.environ if name.startswith(("ANTHROPIC_", "CLAUDE_BATCH_"))]
     certificates = temporary / "certificates"
     certificates.mkdir(exist_ok=True)

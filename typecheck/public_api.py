@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, assert_type
+from typing import Any, Literal, assert_type, cast
 
 import polars as pl
 from anthropic import Anthropic, AsyncAnthropic
@@ -113,6 +113,8 @@ async def shapes(actor: cb.Actor, run: cb.Run) -> None:
     assert_type(await actor.respond("…", output_format=Invoice | None), cb.ActorResponse[Any])
     assert_type(actor.respond_sync("…", output_format=Invoice | list[int]), cb.ActorResponse[Any])
     assert_type(actor.respond_sync("…", output_format=Literal["a", "b"]), cb.ActorResponse[Any])
+    named = cast("type[Invoice | None]", Invoice | None)  # which mypy needs
+    assert_type(actor.respond_sync("…", output_format=named), cb.ActorResponse[Invoice | None])
     either = actor.respond_all_sync(["…"], output_format=None | Invoice)
     assert_type(either, Iterator[cb.ActorResult[Any]])
     assert_type(actor.submit_sync(["…"], output_format=Invoice | None), cb.Run)

@@ -57,10 +57,12 @@ Feature: A document that would keep the machine busy is refused by its name
 
   Scenario: If no process can be started, a PDF has no known bound until one can be
     Then the tokens of a PDF are known or not, as follows
-      | pdf                         | known |
-      | ordinary                    | yes   |
-      | ordinary, without a process | no    |
-      | ordinary                    | yes   |
+      | pdf                                     | known |
+      | ordinary                                | yes   |
+      | ordinary, without a process             | no    |
+      | ordinary                                | yes   |
+      | ordinary, with a process that ends at once | no |
+      | ordinary                                | yes   |
 
   Scenario: The process that reads documents is started once, and anew after it was killed
     Then 5 ordinary PDFs are counted by one process, and by another one after it was killed

@@ -1303,7 +1303,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the API has taken 1 batches, and processed no request twice
 
   Scenario: If the mark cannot be written, nothing is sent
-    Given a command's environment has CLAUDE_BATCH_STATE_DIR = asks.jsonl/state
+    Given a command's environment has CLAUDE_BATCH_STATE_DIR = the folder/asks.jsonl/state
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 3 and says
       """
@@ -1311,9 +1311,37 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       name another folder with CLAUDE_BATCH_STATE_DIR
       """
     And the command line has sent nothing
-    Given a command's environment has CLAUDE_BATCH_STATE_DIR = state
+    Given a command's environment has CLAUDE_BATCH_STATE_DIR = the folder/state
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
+
+  Scenario: The mark's folder is the same one from every directory
+    Given a command's environment has HOME = the folder
+    And a command's environment has CLAUDE_BATCH_STATE_DIR = ~/marks
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: ledger backup copy.db
+    And a command runs: run actor.yaml more.jsonl
+    And a command's ledger is replaced by "copy.db"
+    Given a command's folder named "elsewhere"
+    When a command changes to the folder "elsewhere"
+    And a command runs: run ../actor.yaml ../more.jsonl
+    Then the command line exits with 4 and says
+      """
+      ledger recover
+      """
+    Given a command's environment has CLAUDE_BATCH_STATE_DIR = marks
+    When a command runs: run ../actor.yaml ../more.jsonl
+    Then the command line exits with 2 and says
+      """
+      mark, marks, is relative to the current directory. Set CLAUDE_BATCH_STATE_DIR to an absolute path
+      """
+    When a command runs: doctor
+    Then the command line exits with 4
+    And the command line prints
+      """
+      fault    mark: the folder of the ledger's high-water mark, marks, is relative
+      """
+    And the API has taken 2 batches, and processed no request twice
 
   Scenario: A mark that disappears into a full disk midway is a definite no
     When a command's process meets a full disk at before_high_water: run actor.yaml asks.jsonl -o out.jsonl

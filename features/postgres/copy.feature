@@ -168,7 +168,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
     And the ledger's schema is dumped, and restored after a command runs: resume
     Then the command line exits with 0
     # As in a new container.
-    When a command's environment has CLAUDE_BATCH_STATE_DIR = elsewhere
+    When a command's environment has CLAUDE_BATCH_STATE_DIR = the folder/elsewhere
     And a command runs: resume
     Then the command line exits with 4 and says
       """

@@ -387,7 +387,7 @@ Feature: A ledger on PostgreSQL
     And the ledger's schema is dumped, and restored after a command runs: run actor.yaml prompts.jsonl -o first.jsonl
     Then the command line exits with 0
     # As in a new container.
-    When a command's environment has CLAUDE_BATCH_STATE_DIR = elsewhere
+    When a command's environment has CLAUDE_BATCH_STATE_DIR = the folder/elsewhere
     And a command runs: resume
     Then the command line exits with 4 and says
       """
@@ -411,7 +411,7 @@ Feature: A ledger on PostgreSQL
     And the ledger's schema is dumped, and restored after a command runs: resume
     Then the command line exits with 0
     # As in a new container.
-    When a command's environment has CLAUDE_BATCH_STATE_DIR = elsewhere
+    When a command's environment has CLAUDE_BATCH_STATE_DIR = the folder/elsewhere
     And a command runs: resume
     Then the command line exits with 4 and says
       """
@@ -441,10 +441,10 @@ Feature: A ledger on PostgreSQL
   Scenario: A recovery is continued in another container, which has no high-water mark
     Given a command's file "prompts.jsonl" of 3 prompts
     When a command runs: run actor.yaml prompts.jsonl -o first.jsonl
-    And a command's environment has CLAUDE_BATCH_STATE_DIR = one
+    And a command's environment has CLAUDE_BATCH_STATE_DIR = the folder/one
     And a command runs: ledger recover --even-if-whole --settling 15m
     Then the command line exits with 3
-    When a command's environment has CLAUDE_BATCH_STATE_DIR = another
+    When a command's environment has CLAUDE_BATCH_STATE_DIR = the folder/another
     And both clocks go 1 hours on
     And a command runs: ledger recover --settling 15m
     Then the command line exits with 0 and says

@@ -114,8 +114,7 @@ def _(context: Context, name: str) -> None:
 @given("a command's environment has {name} = {value}")
 @when("a command's environment has {name} = {value}")
 def _(context: Context, name: str, value: str) -> None:
-    words = {"nothing": "", "the folder": str(context.tmp)}
-    os.environ[name] = words.get(value, value)
+    os.environ[name] = "" if value == "nothing" else value.replace("the folder", str(context.tmp))
 
 
 @given("a command's environment lacks {name}")
@@ -475,6 +474,16 @@ def _(context: Context, name: str, count: int, words: str) -> None:
     process.send_signal(getattr(signal, name))
     printed, said = process.communicate(timeout=20)
     keep_end(context, process.returncode, printed, said)
+
+
+@when('a command runs in a Python that begins with "{code}": {words}')
+def _(context: Context, code: str, words: str) -> None:
+    code += "; from claude_batch.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *shlex.split(words)], capture_output=True, text=True,
+        timeout=60, env={**os.environ, "PYTHONPATH": search_path()},
+    )  # fmt: skip
+    keep_end(context, done.returncode, done.stdout, done.stderr)
 
 
 @when("a command's process is a gateway until it gets SIGTERM: {words}")

@@ -5,13 +5,18 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command line and exit with its exit code (`claude_batch.cli.user_messages`)."""
+    import sys
+
+    if sys.platform == "win32":  # the next import fails there
+        sys.stderr.write("error: claude-batch needs Linux or macOS; on Windows, use WSL\n")
+        sys.exit(2)
+
     from claude_batch.cli.interrupts import begin
 
     begin()
 
     import atexit
     import gc
-    import sys
     from io import TextIOWrapper
     from typing import Any, cast
 

@@ -144,7 +144,7 @@ def _check(settings: Mapping[str, Any]) -> list[Finding]:
 
     location = default_ledger(settings["ledger"])
     return [
-        check_versions(),
+        check_versions(location),
         *check_ledger(location),
         *asyncio.run(check_api(settings["base_url"], settings["api_key_env"])),
     ]

@@ -279,6 +279,18 @@ DEBUG = "CLAUDE_BATCH_DEBUG"
 """Environment variable that makes unexpected errors show their traceback."""
 
 
+def _lack_behind(error: Exception) -> str:
+    """Return what this machine lacks, if an error comes from that; else an empty string."""
+    if isinstance(error, ModuleNotFoundError) and error.name in ("_sqlite3", "_ssl"):
+        return f"this Python was built without its module {error.name[1:]}; use another Python"
+    if isinstance(error, FileNotFoundError):
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            return "the current directory was deleted; change to another one"
+    return ""
+
+
 @contextmanager
 def printing_errors() -> Generator[None]:
     """Turn every error of the block into one message and an exit code, without a traceback."""
@@ -314,6 +326,9 @@ def printing_errors() -> Generator[None]:
     except Exception as error:
         if os.environ.get(DEBUG):
             say(traceback.format_exc().rstrip())
+        if lack := _lack_behind(error):
+            say(f"error: {lack}. Everything stored is kept in the ledger")
+            raise SystemExit(Exit.USAGE) from None
         say(
             f"error: {type(error).__name__}: {error}. This is a bug in claude-batch. Everything "
             f"stored is kept in the ledger. Set {DEBUG}=1 to see the traceback"

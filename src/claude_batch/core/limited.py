@@ -11,6 +11,7 @@ on.
 from __future__ import annotations
 
 import atexit
+import errno
 import importlib
 import math
 import os
@@ -40,6 +41,8 @@ _HEADER: Final = struct.Struct("<BQQ")
 kind, the bytes of the content, and 0.
 """
 _DONE, _REFUSED, _NO_MEMORY = range(3)
+_READY: Final = b"+"
+"""What the process sends first. One that ends without it has failed at no document."""
 
 
 class PassedBound(ValueError):
@@ -52,7 +55,7 @@ class NotStarted(ValueError):
 
 class _Process:
     def __init__(self) -> None:
-        """Start the process. Raises ``OSError``."""
+        """Start the process, and wait until it is ready. Raises ``OSError``."""
         environment = {
             name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)
         }
@@ -77,7 +80,14 @@ class _Process:
                 self._socket.close()
                 raise
         self._answers = self._socket.makefile("rb")
-        self._start_seconds = START_SECONDS
+        self._socket.settimeout(START_SECONDS)
+        try:
+            _read(self._answers, len(_READY))
+        except BaseException as error:
+            self.close(kill=True)
+            if isinstance(error, EOFError):
+                raise OSError(errno.ECHILD, f"{sys.executable} has ended at once") from None
+            raise
 
     @property
     def ended(self) -> bool:
@@ -90,8 +100,7 @@ class _Process:
         Raises ``TimeoutError`` if the process takes too long, and ``EOFError`` or another
         ``OSError`` if it has ended.
         """
-        self._socket.settimeout(2 * seconds + self._start_seconds)
-        self._start_seconds = 0.0
+        self._socket.settimeout(2 * seconds)
         name = function.encode()
         self._socket.sendall(_HEADER.pack(math.ceil(seconds), len(name), len(data)) + name)
         self._socket.sendall(data)
@@ -208,6 +217,8 @@ def _serve(source: IO[bytes], sink: IO[bytes]) -> None:
     wanted = MOST_MEMORY if most == resource.RLIM_INFINITY else min(MOST_MEMORY, most)
     with suppress(ValueError, OSError):  # macOS does not limit it
         resource.setrlimit(resource.RLIMIT_AS, (wanted, most))
+    sink.write(_READY)
+    sink.flush()
     with suppress(EOFError):
         while True:
             seconds, name_size, size = _HEADER.unpack(_read(source, _HEADER.size))

@@ -13,7 +13,7 @@ import enum
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -243,8 +243,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "ANTHROPIC_API_KEY"
     """The environment variable that holds the API key."""
     state_dir: str | None = None
-    """The directory of each ledger's high-water mark, which must not be lost with the ledger.
-    Default: the user's state directory.
+    """The directory of each ledger's high-water mark, which must not be lost with the ledger: an
+    absolute path, or one that begins with ``~``. Default: the user's state directory.
     """
 
 
@@ -474,7 +474,19 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
         return given
     from platformdirs import user_data_path
 
-    return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
+    folder = in_home("the default ledger", lambda: user_data_path("claude-batch", appauthor=False))
+    return str(folder / "ledger.db")
+
+
+def in_home(what: str, find: Callable[[], Path]) -> Path:
+    """Return a path that may be in a home directory. Raises `LedgerError` if there is none."""
+    try:
+        return find()
+    except RuntimeError:
+        raise LedgerError(
+            f"{what} is in a home directory that does not exist. Set HOME, or CLAUDE_BATCH_LEDGER "
+            "and CLAUDE_BATCH_STATE_DIR to absolute paths"
+        ) from None
 
 
 _relative: dict[str, str] = {}
@@ -564,11 +576,14 @@ def with_schema(location: str, schema: str) -> str:
 
 
 def has_ledger(location: str) -> bool:
-    """Return whether there is a ledger, or a server or a folder that may have one."""
+    """Return whether there is a ledger, or a server or a folder that may have one.
+
+    Raises `LedgerError` if its path needs a home directory that is not there.
+    """
     if "://" in location:
         return True
     try:
-        return Path(location).expanduser().exists()
+        return in_home(f"the ledger {location}", Path(location).expanduser).exists()
     except OSError:  # opening it reports why it cannot be looked for
         return True
 
@@ -576,10 +591,20 @@ def has_ledger(location: str) -> bool:
 def default_state_dir() -> Path:
     """Return the directory for files that must not be lost with the ledger.
 
-    This is ``CLAUDE_BATCH_STATE_DIR``, or the default directory.
+    This is ``CLAUDE_BATCH_STATE_DIR``, or the default directory. Raises `LedgerError` without a
+    home directory that it needs, and for a path that is relative: from another directory there
+    would be no mark, and a ledger that was restored would send again what it has forgotten.
     """
     if (variable := from_environment("state_dir")) is not None:
-        return Path(variable)
-    from platformdirs import user_state_path
+        found = in_home(variable, Path(variable).expanduser)
+    else:
+        from platformdirs import user_state_path
 
-    return user_state_path("claude-batch", appauthor=False)
+        place = "the default folder of the ledger's high-water mark"
+        found = in_home(place, lambda: user_state_path("claude-batch", appauthor=False))
+    if not found.is_absolute():
+        raise LedgerError(
+            f"the folder of the ledger's high-water mark, {found}, is relative to the current "
+            "directory. Set CLAUDE_BATCH_STATE_DIR to an absolute path"
+        )
+    return found

@@ -225,7 +225,7 @@ def prices_of(path: str | os.PathLike[str] | None = None) -> Prices:
     """
     if not path or not os.fspath(path):
         return _listed_only
-    file = Path(path).expanduser()
+    file = Path(os.path.expanduser(path))  # reading it reports a home that is not there
     try:
         found = file.stat()
         state = (found.st_mtime_ns, found.st_size)

@@ -35,6 +35,7 @@ from claude_batch.core.settings import (
     absolute_ledger,
     check_arguments,
     default_ledger,
+    default_state_dir,
     from_environment,
     resolve_ledger_settings,
     url_text,
@@ -130,6 +131,8 @@ class ClaudeBatchProvider(EngineAccess):
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
         prices_of(ledger_settings.prices)  # report an error in the file here too
+        if drive is not False:
+            default_state_dir()  # likewise
         self.middleware: MiddlewareRunner = MiddlewareRunner(
             middleware, middleware_timeout, post_process, post_process_timeout
         )

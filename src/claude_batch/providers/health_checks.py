@@ -40,6 +40,7 @@ from claude_batch.ledger.backends.sqlite_file import (
     leader_lock_files,
     owner_of,
     take,
+    version_fault,
     why_forbidden,
 )
 from claude_batch.ledger.high_water import is_known, mark_file, read_mark
@@ -201,7 +202,10 @@ def _check_version(version: int) -> Finding:
 
 def _check_state_dir() -> Finding | None:
     """Return the fault of the mark's folder if no mark can be written in it."""
-    folder = there = default_state_dir().expanduser().absolute()
+    try:
+        folder = there = default_state_dir()
+    except LedgerError as error:
+        return _ledger_fault("mark", str(error))
     while not owner_of(there):
         there = there.parent
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
@@ -376,8 +380,10 @@ def versions() -> dict[str, str]:
     }
 
 
-def check_versions() -> Finding:
-    """Return the versions in use."""
+def check_versions(location: str) -> Finding:
+    """Return the versions in use, or that SQLite is too old for a ledger."""
+    if not on_server(location) and (why := version_fault()):
+        return _ledger_fault("versions", why)
     found = ", ".join(f"{name} {version}" for name, version in versions().items())
     return Finding(check="versions", level="ok", message=found)
 

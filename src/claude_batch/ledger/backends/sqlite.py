@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.files import sibling
-from claude_batch.core.settings import LedgerSettings, without_password
+from claude_batch.core.settings import LedgerSettings, in_home, without_password
 from claude_batch.ledger.backends import sqlite_file
 from claude_batch.ledger.backends.backend import (
     PAGE_ROWS,
@@ -71,6 +71,8 @@ class SqliteBackend(Backend):
 
     def __init__(self, location: str) -> None:
         """Open or create the file at a path or SQLAlchemy URL. Raises `LedgerError`."""
+        if why := sqlite_file.version_fault():
+            raise LedgerError(why)
         self.location: str = location
         self.patience: Patience = Patience()
         self.path = path_of(location)
@@ -344,7 +346,7 @@ def _for_a_block(of_row: str) -> str:
 def path_of(location: str) -> Path:
     """Return the file of a ledger's path or SQLAlchemy URL. Raises `LedgerError`."""
     if "://" not in location:
-        return Path(location).expanduser()
+        return in_home(f"the ledger {location}", Path(location).expanduser)
     return Path(_url_of(location).database or "")
 
 

@@ -22,6 +22,17 @@ from claude_batch.core.states import OPEN
 
 SQLITE_VERSION = sqlite3.sqlite_version
 
+
+def version_fault() -> str:
+    """Return why this version of SQLite cannot write a ledger; empty if it can."""
+    if sqlite3.sqlite_version_info >= (3, 35):  # the first one with RETURNING
+        return ""
+    return (
+        f"SQLite {SQLITE_VERSION} is too old: a ledger in a file needs 3.35 or later. Use a Python "
+        "that has a newer SQLite, or a ledger on PostgreSQL"
+    )
+
+
 # Errors -------------------------------------------------------------------------------------------
 
 _FAULTS: dict[int, LedgerFault] = {
