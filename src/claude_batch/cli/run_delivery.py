@@ -394,7 +394,8 @@ def deliver(
         return
     reach(CrashPoint.AFTER_RENAME_BEFORE_DELIVERED)
     wrote = None if output is None else os.path.abspath(output)
-    is_delivered = run.mark_delivered(seen=seen, wrote=wrote)
+    places = None if is_just_named else (wrote, folder)
+    is_delivered = run.mark_delivered(seen=seen, wrote=wrote, places=places)
     for written in (output, folder):
         if written is not None:
             say(f"wrote {written}")

@@ -6,7 +6,15 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from decimal import Decimal
 from functools import partial
 from types import UnionType
@@ -540,17 +548,26 @@ class Run(Closing):
         """Return the id of a later run that writes this output path or folder instead, or None."""
         return self._engine.ledger.query(lambda tx: deliveries.taker_of(tx, self.id, place))
 
-    def mark_delivered(self, *, seen: int | None = None, wrote: str | None = None) -> bool:
+    def mark_delivered(
+        self,
+        *,
+        seen: int | None = None,
+        wrote: str | None = None,
+        places: Collection[str | None] | None = None,
+    ) -> bool:
         """Mark the run as delivered, so that `status` shows nothing outstanding.
 
         Returns False if a request has no final state, or has become final since `last_ending`
         returned ``seen``; the run is then outstanding. The same input submitted later is answered
         from the ledger in either case. ``wrote`` is the absolute path of the output, if the answers
-        were just written to it.
+        were just written to it. With ``places``, the output and the folder that were written, a run
+        for which a command has named others meanwhile stays outstanding.
         """
         ledger = self._engine.ledger
         return ledger.apply(
-            lambda tx: deliveries.mark_delivered(tx, self.id, ledger.now(), seen=seen, wrote=wrote)
+            lambda tx: deliveries.mark_delivered(
+                tx, self.id, ledger.now(), seen=seen, wrote=wrote, places=places
+            )
         )
 
     def last_ending(self) -> int:
