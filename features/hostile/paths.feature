@@ -68,6 +68,16 @@ Feature: Paths and neighbours that mean harm reach no other file
     Then the command line exits with 0
     And the folder "out" has the files .other.jsonl.0123456789abcdef.partial, .out.jsonl.00000000000000ff.partial, .out.jsonl.fedcba9876543210.partial, .out.jsonl.mine.partial, out.jsonl
 
+  Scenario: An output that is mounted as a single file is refused before anything is sent
+    Given this process may mount a file
+    And a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    And a command's file "more.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o "the out.jsonl"
+    Then a command in a shell ends with a code and says
+      | command | code | says |
+      | unshare -rm sh -c 'mount --bind asks.jsonl "the out.jsonl" && claude-batch run actor.yaml more.jsonl -o "the out.jsonl"' | 2 | the out.jsonl: cannot be written: it is mounted as a single file, and cannot be replaced. Nothing was sent |
+
   Scenario Outline: A lock file of another user is reported with its owner: <lock>
     Given this process may give files away
     And a command's API

@@ -6,6 +6,7 @@ A file appears whole or not at all. Functions raise `OSError` if it cannot be wr
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import logging
 import os
@@ -339,10 +340,23 @@ def probe(target: Path) -> None:
     """
     with suppress(FileNotFoundError):
         target.lstat()  # the temporary file's name may be shorter
+    if _is_mounted(target):
+        raise OSError(errno.EBUSY, "it is mounted as a single file, and cannot be replaced")
     descriptor, path = files.create_beside(target)
     os.close(descriptor)
     path.unlink()
     os.close(os.open(target.parent, os.O_RDONLY))
+
+
+def _is_mounted(path: Path) -> bool:
+    """Return whether a mount is at this path, such as a single file of the host in a container."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_bytes()
+    except OSError:  # not on Linux
+        return os.path.ismount(path)
+    # `ismount` sees no bind mount of the same file system. Blanks and backslashes are in octal.
+    name = re.sub(rb"[ \t\n\\]", lambda found: b"\\%03o" % ord(found[0]), os.fsencode(path))
+    return any(line.split()[4:5] == [name] for line in mounts.split(b"\n"))
 
 
 def is_special(output: str) -> bool:
