@@ -588,6 +588,21 @@ Feature: Later commands show, wait for, cancel and deliver a run
       Repeat it with: claude-batch retry RUN --ledger my.db --base-url http://127.0.0.1:1
       """
 
+  Scenario: A command in an error of an output names the ledger that was typed, too
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "[[sandbox:canceled]]"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --ledger my.db
+    And a command runs: export RUN -o so-far.jsonl --ledger my.db
+    Then the command line has written to "out.jsonl"
+      | id | ok | says                           |
+      | 1  | no | --only canceled --ledger my.db |
+    And the command line has written to "so-far.jsonl"
+      | id | ok | says                           |
+      | 1  | no | --only canceled --ledger my.db |
+
   Scenario: While another process drives the ledger, cancel leaves the request to that one
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts

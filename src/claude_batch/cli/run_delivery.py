@@ -380,11 +380,12 @@ def deliver(
             _check_own_places(run, output, folder)
         if output is not None or folder is None:
             final = _final(run, run.outputs)
-            whole = write_output(final, output, format_of(output, form), printed=printed)
+            form = format_of(output, form)
+            whole = write_output(final, output, form, options.location, printed=printed)
         if whole and folder is not None:
             status = run.status()
             summary = run_summary(status, run.cost(status=status))
-            _write_folder(_final(run, run.answers), folder, summary)
+            _write_folder(_final(run, run.answers), folder, summary, options.location)
     except BadOutput as error:
         if options.sandbox:
             raise BadOutput(f"{error}; {options.how_to_go_on(run.id, 'another -o')}") from None
@@ -416,10 +417,10 @@ def _check_own_places(run: Run, *places: str | None) -> None:
 
 
 def _write_folder(
-    answers: Iterator[Answer], folder: str, summary: Mapping[str, Any] | None
+    answers: Iterator[Answer], folder: str, summary: Mapping[str, Any] | None, location: str
 ) -> None:
     try:
-        write_folder(answers, folder, summary)
+        write_folder(answers, folder, summary, location)
     except OSError as error:
         raise BadOutput(_unwritable_folder(folder, error)) from None
 
@@ -442,21 +443,21 @@ def _final(run: Run, read: Callable[[int], Iterator[_AnswerT]]) -> Iterator[_Ans
 
 
 def write_partial(
-    run: Run, output: str | None, form: Format | None, folder: str | None = None
+    run: Run, output: str | None, form: Format | None, location: str, folder: str | None = None
 ) -> None:
     """Write a run's results so far, without marking it as delivered. Raises `BadOutput`.
 
-    A ``folder`` gets no summary, because it is not complete.
+    ``location`` is the ledger's. A ``folder`` gets no summary, because it is not complete.
     """
     whole = True
     if output is not None or folder is None:
         final = (answer for answer in run.outputs() if answer.state.is_final)
-        whole = write_output(final, output, format_of(output, form))
+        whole = write_output(final, output, format_of(output, form), location)
         if output is not None:
             run.note_rewritten(output)
     if whole and folder is not None:
         answers = (answer for answer in run.answers() if answer.state.is_final)
-        _write_folder(answers, folder, None)
+        _write_folder(answers, folder, None, location)
     for written in (output, folder):
         if whole and written is not None:
             say(f"wrote {written}")
@@ -602,23 +603,25 @@ def _unwritable_folder(folder: str, error: OSError) -> str:
 def write_output(
     answers: Iterable[Answer | Success],
     output: str | None,
-    form: Format = "jsonl",
+    form: Format,
+    location: str,
     *,
     printed: Printed | None = None,
 ) -> bool:
     """Write every answer as a line, in this format.
 
-    A file appears only when it is complete and on disk. ``output`` None means standard output;
-    returns False if its reader closed it before the end. Raises `BadOutput`.
+    A file appears only when it is complete and on disk. ``location`` is the ledger's, which
+    commands in the errors name. ``output`` None means standard output; returns False if its reader
+    closed it before the end. Raises `BadOutput`.
     """
     if output is None:
-        content = chunks(answers, form)
+        content = chunks(answers, form, location)
         shown = _visible(content, form) if on_terminal() else content
         return _write_stdout(shown, printed or Printed())
     if os.path.exists(output) and stat.S_ISFIFO(os.stat(output).st_mode):
         say(f"writing to the pipe {output}, as fast as it is read")
     try:
-        write_file(answers, output, form)
+        write_file(answers, output, form, location)
     except OSError as error:
         raise BadOutput(f"{output}: cannot be written: {error.strerror}") from None
     return True

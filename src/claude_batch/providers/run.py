@@ -640,8 +640,8 @@ class Run(Closing):
         answers = final_answers(self._engine.ledger, self.id)
         status = self.status()
         summary = run_summary(status, self.cost(status=status))
-        write_folder(answers, self.results_dir, summary, self._output_of)
         ledger, before = self._engine.ledger, self._delivery
+        write_folder(answers, self.results_dir, summary, ledger.location, self._output_of)
         ledger.apply(
             lambda tx: deliveries.mark_folder_written(
                 tx, self.id, ledger.now(), seen=seen, before=before
