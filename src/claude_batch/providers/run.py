@@ -495,7 +495,9 @@ class Run(Closing):
 
     def export_sync(self, path: str | os.PathLike[str], format: Format | None = None) -> int:
         """Run `export` synchronously, with or without a running event loop."""
-        return export_run(self._engine.ledger, self.id, os.fspath(path), format)
+        count = export_run(self._engine.ledger, self.id, os.fspath(path), format)
+        self.note_rewritten(os.fspath(path))
+        return count
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield every request as a flat row, as it is now and in input order; waits for none.
