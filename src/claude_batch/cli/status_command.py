@@ -219,7 +219,7 @@ _INDENT = "  "
 """Before each line of a text, so that no text can be taken for a heading of this command."""
 
 
-@click.command("show")
+@click.command("show", context_settings={"ignore_unknown_options": True})  # an id such as -5
 @run_argument
 @click.argument(
     "request_id", metavar="KEY", shell_complete=complete_requests, callback=require_value
