@@ -68,6 +68,24 @@ Feature: Paths and neighbours that mean harm reach no other file
     Then the command line exits with 0
     And the folder "out" has the files .other.jsonl.0123456789abcdef.partial, .out.jsonl.00000000000000ff.partial, .out.jsonl.fedcba9876543210.partial, .out.jsonl.mine.partial, out.jsonl
 
+  Scenario: The next process removes what a killed one has left of the files of a folder
+    Given a command's API
+    And the next runs get the ids run-1a00000000
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And this program runs
+      """
+      import os
+      os.replace = lambda *_: os._exit(0)
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          run = provider.open_run("run-1a")
+          run.set_results_dir("kept")
+          run.wait_sync()
+      """
+    And a command runs: results RUN --results-dir kept
+    Then the command line exits with 0
+    And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+
   Scenario: An output that is mounted as a single file is refused before anything is sent
     Given this process may mount a file
     And a command's API

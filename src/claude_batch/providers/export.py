@@ -453,7 +453,10 @@ def write_folder(
     with files.replacing(raw_lines, mode=_mode_for(raw_lines), sweep=True) as raw:
         for answer in answers:
             line = _parsed_line(answer, output_of(answer.position), location)
-            _write(root / _name(answer), pretty(line))
+            path = root / _name(answer)
+            # A folder of many results is searched once for the files of killed processes.
+            with files.replacing(path, mode=_mode_for(path), durable=False, swept_with=last) as one:
+                one.write(pretty(line))
             written += 1
             if answer.raw is not None:
                 raw.write(answer.raw + b"\n")
@@ -535,11 +538,6 @@ def _safe(key: str) -> str:
         for each in composed
     )
     return _REPEATED.sub("-", "".join(kept))
-
-
-def _write(path: Path, content: bytes) -> None:
-    with files.replacing(path, mode=_mode_for(path), durable=False) as stream:
-        stream.write(content)
 
 
 # Rows ---------------------------------------------------------------------------------------------
