@@ -257,15 +257,15 @@ def ask_folder(tx: Connection, run_id: str, folder: str, now: float) -> Delivery
 
 
 def mark_folder_written(
-    tx: Connection, run_id: str, now: float, *, seen: int, before: Delivery | None
+    tx: Connection, run_id: str, folder: str, now: float, *, seen: int, before: Delivery | None
 ) -> None:
-    """Mark a run as delivered whose folder was written, unless its output is still to be written.
+    """Mark a run as delivered whose folder was written, unless another place is to be written.
 
     ``before`` is what `ask_folder` returned: an output that has the same answers is not due again.
     """
     output = run_row(tx, run_id).output
     if output is None or before == Delivery(output, seen):
-        mark_delivered(tx, run_id, now, seen=seen)
+        mark_delivered(tx, run_id, now, seen=seen, places=(output, folder))
 
 
 class Displaced(NamedTuple):

@@ -627,14 +627,15 @@ class Run(Closing):
 
     def _write_files(self) -> None:
         """Write `results_dir`, unless a budget still holds requests of the run."""
-        if self.results_dir is None or self._waiter.unfinished():
+        folder = self.results_dir
+        if folder is None or self._waiter.unfinished():
             return
-        if (taker := self.output_taker(self.results_dir)) is not None:
+        if (taker := self.output_taker(folder)) is not None:
             _log.warning(
                 "%s writes no files to %s, which now belongs to %s, a later run that writes to it; "
                 "give it another folder with set_results_dir()",
                 self.id,
-                self.results_dir,
+                folder,
                 taker,
             )
             return
@@ -643,10 +644,10 @@ class Run(Closing):
         status = self.status()
         summary = run_summary(status, self.cost(status=status))
         ledger, before = self._engine.ledger, self._delivery
-        write_folder(answers, self.results_dir, summary, ledger.location, self._output_of)
+        write_folder(answers, folder, summary, ledger.location, self._output_of)
         ledger.apply(
             lambda tx: deliveries.mark_folder_written(
-                tx, self.id, ledger.now(), seen=seen, before=before
+                tx, self.id, folder, ledger.now(), seen=seen, before=before
             )
         )
 
