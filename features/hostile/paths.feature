@@ -141,6 +141,19 @@ Feature: Paths and neighbours that mean harm reach no other file
       drop/out.jsonl: cannot be written: Permission denied. Nothing was sent
       """
 
+  Scenario: An output of another user in a folder such as /tmp is refused before anything is paid for
+    Given this process may give files away
+    And a command's API
+    And a command's file "shared/out.jsonl" of 1 prompts
+    When the files "**" belong to nobody
+    And the files "shared" belong to root
+    And the files "shared" get the mode 1777
+    And the user nobody runs a command: results run-x -o shared/out.jsonl
+    Then the command line exits with 2 and says
+      """
+      shared/out.jsonl: cannot be written: Operation not permitted. Nothing was sent
+      """
+
   Scenario: A lock file that an older version left open to others is closed
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts

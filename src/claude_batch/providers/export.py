@@ -348,7 +348,11 @@ def probe(target: Path) -> None:
     The folder must be readable too: it is searched for the files of killed processes, and flushed.
     """
     with suppress(FileNotFoundError):
-        target.lstat()  # the temporary file's name may be shorter
+        owner = target.lstat().st_uid  # also because the temporary file's name may be shorter
+        folder = target.parent.stat()
+        # In a folder such as /tmp, a file of another user cannot be replaced.
+        if folder.st_mode & stat.S_ISVTX and os.geteuid() not in (0, owner, folder.st_uid):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
     if _is_mounted(target):
         raise OSError(errno.EBUSY, "it is mounted as a single file, and cannot be replaced")
     descriptor, path = files.create_beside(target)
