@@ -588,6 +588,21 @@ Feature: Later commands show, wait for, cancel and deliver a run
       Repeat it with: claude-batch retry RUN --ledger my.db --base-url http://127.0.0.1:1
       """
 
+  Scenario: A command in an error of an output names the ledger that was typed, too
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "[[sandbox:canceled]]"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --ledger my.db
+    And a command runs: export RUN -o so-far.jsonl --ledger my.db
+    Then the command line has written to "out.jsonl"
+      | id | ok | says                           |
+      | 1  | no | --only canceled --ledger my.db |
+    And the command line has written to "so-far.jsonl"
+      | id | ok | says                           |
+      | 1  | no | --only canceled --ledger my.db |
+
   Scenario: While another process drives the ledger, cancel leaves the request to that one
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts
@@ -821,6 +836,31 @@ Feature: Later commands show, wait for, cancel and deliver a run
       out.jsonl: now belongs to run-1b00000000, a later run that writes to it. The results are kept. Write them with: claude-batch results run-1a00000000 -o OUT
       """
     And the command line has written 1 answers in order to "out.jsonl"
+
+  @both_backends
+  Scenario Outline: Places that a command names while another one waits are written, too: run <words>
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When at the point before_delivery a command runs: submit actor.yaml asks.jsonl -o later.jsonl --results-dir kept
+    And a command runs: run actor.yaml asks.jsonl <words>
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "<place>"
+    When a command runs: ledger prune RUN
+    Then the command line exits with 2 and says
+      """
+      its output is not written yet; write it with `claude-batch resume`
+      """
+    When a command runs: advance
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "later.jsonl"
+    And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+    When a command runs: ledger prune RUN
+    Then the command line exits with 0
+
+    Examples:
+      | words        | place           |
+      | -o out.jsonl | out.jsonl       |
+      |              | standard output |
 
   Scenario: A run that has lost its output to a later one is written to no other
     Given a command's API with {"latency": 3600}

@@ -179,3 +179,29 @@ Feature: show prints one request from its prompt to its answer
       """
     When a command runs: show RUN 'my key' --ledger my.db
     Then the command line exits with 0
+
+  Scenario: The id of a failed request may look like a flag, or have a line break
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      {"id": "a\nb", "prompt": "[[sandbox:errored:invalid_request_error]]"}
+      {"id": "-5", "prompt": "[[sandbox:refused]]"}
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --ledger my.db
+    And a command runs: status RUN --ledger my.db
+    Then the command line prints in this order
+      """
+      failed:
+        1 invalid_request_error: 
+          a b
+        1 refused
+          -5
+      see a request with: `claude-batch show RUN -5 --ledger my.db`
+      """
+    When a command runs: show RUN -5 --ledger my.db
+    Then the command line exits with 0
+    When a command runs: show RUN -5 --jso --ledger my.db
+    Then the command line exits with 2 and says
+      """
+      --jso
+      """

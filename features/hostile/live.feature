@@ -45,6 +45,13 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
       | without usage         |
       | without output tokens |
 
+  Scenario: An answer with carriage returns is one line of the output for every reader
+    Given it answers live calls with carriage returns
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run --model claude-haiku-4-5 --mode live asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 1 answers in order to "out.jsonl"
+
   Scenario Outline: A provider without a ledger raises it with the body: <how>
     Given it answers live calls <how>
     When a prompt is asked of a live provider

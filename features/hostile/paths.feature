@@ -68,6 +68,34 @@ Feature: Paths and neighbours that mean harm reach no other file
     Then the command line exits with 0
     And the folder "out" has the files .other.jsonl.0123456789abcdef.partial, .out.jsonl.00000000000000ff.partial, .out.jsonl.fedcba9876543210.partial, .out.jsonl.mine.partial, out.jsonl
 
+  Scenario: The next process removes what a killed one has left of the files of a folder
+    Given a command's API
+    And the next runs get the ids run-1a00000000
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And this program runs
+      """
+      import os
+      os.replace = lambda *_: os._exit(0)
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          run = provider.open_run("run-1a")
+          run.set_results_dir("kept")
+          run.wait_sync()
+      """
+    And a command runs: results RUN --results-dir kept
+    Then the command line exits with 0
+    And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+
+  Scenario: An output that is mounted as a single file is refused before anything is sent
+    Given this process may mount a file
+    And a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    And a command's file "more.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o "the out.jsonl"
+    Then a command in a shell ends with a code and says
+      | command | code | says |
+      | unshare -rm sh -c 'mount --bind asks.jsonl "the out.jsonl" && claude-batch run actor.yaml more.jsonl -o "the out.jsonl"' | 2 | the out.jsonl: cannot be written: it is mounted as a single file, and cannot be replaced. Nothing was sent |
+
   Scenario Outline: A lock file of another user is reported with its owner: <lock>
     Given this process may give files away
     And a command's API
@@ -111,6 +139,19 @@ Feature: Paths and neighbours that mean harm reach no other file
     Then the command line exits with 2 and says
       """
       drop/out.jsonl: cannot be written: Permission denied. Nothing was sent
+      """
+
+  Scenario: An output of another user in a folder such as /tmp is refused before anything is paid for
+    Given this process may give files away
+    And a command's API
+    And a command's file "shared/out.jsonl" of 1 prompts
+    When the files "**" belong to nobody
+    And the files "shared" belong to root
+    And the files "shared" get the mode 1777
+    And the user nobody runs a command: results run-x -o shared/out.jsonl
+    Then the command line exits with 2 and says
+      """
+      shared/out.jsonl: cannot be written: Operation not permitted. Nothing was sent
       """
 
   Scenario: A lock file that an older version left open to others is closed

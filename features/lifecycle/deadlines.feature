@@ -167,6 +167,17 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then the status shows 2 requests expired
     And the API was called 0 times by POST /v1/messages/batches
 
+  Scenario: requests that come back canceled as the deadline passes are no live calls with no fallback
+    Given an API that takes 600 seconds for a batch
+    And a batch provider with {"drive": false, "deadline": "1h", "deadline_margin": "3595s", "fallback": "none"}
+    When a run of 2 prompts is stored without driving
+    And the ledger is advanced
+    And a command waits 5.0 seconds
+    And at the point after_collected the run is made overdue
+    And everything that is due is advanced until the run is finished
+    Then the status shows 2 requests expired
+    And the run's deadline was missed: 2 requests did not run before it
+
   Scenario Outline: a deadline that leaves no time to act before it says so: <settings>
     Given an API that takes 600 seconds for a batch
     And a batch provider with <settings>
@@ -360,13 +371,14 @@ Feature: A deadline is met at full price where batches leave no time for it
 
   Scenario: A reason for a missed deadline says where the requests stand
     Then a run has missed its deadline because of its requests as follows
-      | count | state      | batch     | reason                                                                  |
-      | 3     | packed     | canceling | 3 requests in batches that were canceled and have not ended        |
-      | 3     | packed     | unknown   | 3 requests sent, but it is not known yet whether the API accepted them |
-      | 3     | packed     | live      | 3 requests in a live call                                      |
-      | 3     | queued     | none      | 3 requests waiting for a live call                          |
-      | 3     | packed     | packed    | 3 requests waiting to be withdrawn                                         |
-      | 3     | continuing | live      | 3 conversations between two turns                  |
+      | count | state      | batch     | fallback | reason                                                                 |
+      | 3     | packed     | canceling | live     | 3 requests in batches that were canceled and have not ended            |
+      | 3     | packed     | unknown   | live     | 3 requests sent, but it is not known yet whether the API accepted them |
+      | 3     | packed     | live      | live     | 3 requests in a live call                                              |
+      | 3     | queued     | none      | live     | 3 requests waiting for a live call                                     |
+      | 3     | queued     | none      | none     | 3 requests did not run before it                                       |
+      | 3     | packed     | packed    | live     | 3 requests waiting to be withdrawn                                     |
+      | 3     | continuing | live      | live     | 3 conversations between two turns                                      |
 
   Scenario Outline: A deadline that leaves no time for a batch is a warning: <flags>
     Given a command's API

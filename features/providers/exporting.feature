@@ -193,6 +193,46 @@ Feature: Results as files, from Python
     When a command runs: export RUN -o same.jsonl
     Then the files "answers.txt" and "same.jsonl" are the same
 
+  Scenario: A folder that a command names while a program waits is filled, too
+    Given a command's API
+    And the next runs get the ids run-1a00000000
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And this program runs
+      """
+      import subprocess, sys
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          run = provider.open_run("run-1a")
+          run.set_results_dir("kept")
+          command = "-m claude_batch submit actor.yaml asks.jsonl --results-dir other"
+          subprocess.run([sys.executable, *command.split()], check=True, capture_output=True)
+          run.wait_sync()
+      """
+    And a command runs: advance
+    Then the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+    And the folder "other" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+
+  Scenario: A retry replaces the run's own output after a program has exported to it
+    Given a command's API
+    And the next runs get the ids run-1a00000000
+    And a command's file "asks.jsonl"
+      """
+      "prompt 1 [[sandbox:errored:overloaded_error:once]]"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --max-attempts 1
+    And this program runs
+      """
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          print(provider.open_run("run-1a").export_sync("out.jsonl"))
+      """
+    Then the program has printed
+      """
+      1
+      """
+    When a command runs: retry RUN
+    Then the command line exits with 0
+    And the command line has written 1 answers in order to "out.jsonl"
+
   Scenario: A file system that does not answer in time is not taken for the end of a wait
     Given an API
     And a command's folder

@@ -297,10 +297,11 @@ def _(
 
 
 @rule("a run has missed its deadline because of its requests")
-def _(count: int, state: str, batch: str) -> str:
+def _(count: int, state: str, batch: str, fallback: str) -> str:
     standing = {(state, "" if batch == "none" else batch): count}
-    words = missed_because(standing, None)
-    assert missed_because(standing, "no credit") == f"sending is halted (no credit); {words}"
+    words = missed_because(standing, None, fallback)
+    halted = missed_because(standing, "no credit", fallback)
+    assert halted == f"sending is halted (no credit); {words}"
     return words
 
 

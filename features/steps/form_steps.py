@@ -53,7 +53,8 @@ _USAGE = b'{"input_tokens":1.0, "new_field":{"x":1e3}}'
 def _(context: Context) -> None:
     line = (
         b'{"custom_id":"c","result":{"type":"succeeded","message":{"id":"m","model":"haiku",'
-        b'"stop_reason":"end_turn","content":%b,"usage":%b}}}' % (_CONTENT, _USAGE)
+        b'"stop_reason":"end_turn","content":%b,"usage":%b}}}'
+        % (_CONTENT.replace(b"[ ", b"[\r"), _USAGE)
     )
     state = RequestState.SUCCEEDED
     plain = Answer(1, "run-1", 6, None, state, 2, 1, line, "msgbatch_1")

@@ -18,6 +18,11 @@ BODIES = {
     "with half a Message": b'{"type": "message", "content": [{"ty',
     "with an object that is no Message": b'{"status": "ok"}',
     "with an error in a success": b'{"type": "error", "error": {"type": "x", "message": "y"}}',
+    "with carriage returns": (
+        b'{\r\n"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-haiku-4-5",'
+        b'\r\n"content": [\r\n{"type": "text",\r\n"text": "prompt 1"}],"stop_reason": "end_turn",'
+        b'\r\n"stop_sequence": null, "usage": {\r\n"input_tokens": 9,\r"output_tokens": 9}\r\n}'
+    ),
 }
 
 

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pwd
+import shutil
 import stat
 import subprocess
 import sys
@@ -83,6 +84,15 @@ def _(context: Context) -> None:
         context.scenario.skip("only root may give a file to another user")
         return
     assert pwd.getpwuid(NOBODY).pw_name == "nobody"
+
+
+@given("this process may mount a file")
+def _(context: Context) -> None:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(["unshare", "-rm", "mount", "--bind", ".", "."], check=False).returncode
+    ):
+        context.scenario.skip("this system gives users no mounts of their own")
 
 
 @when('the files "{files}" get the mode {mode}')

@@ -166,7 +166,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
         code = Exit.OK
         for left in list(found):
             try:
-                check_unchanged(provider, left)
+                check_unchanged(provider, left, options.location)
             except BadOutput as error:
                 if run_id is not None:
                     raise
@@ -351,7 +351,7 @@ def _report_advance(
             say(f"{status.run_id} is finished: {counts_line(status)}")
             return code
         try:
-            check_unchanged(provider, left)
+            check_unchanged(provider, left, options.location)
             deliver(run, status.output, options)
         except BadOutput as error:
             say(f"error: {error}")
@@ -413,7 +413,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         run = provider.open_run(run_id)
         left = run.outstanding()
         check_stored_output(run, left.output, options.location)
-        check_unchanged(provider, left)
+        check_unchanged(provider, left, options.location)
         here = provider.address
         if left.base_url != here:
             again = options.command("retry", left.id, base_url=left.base_url)

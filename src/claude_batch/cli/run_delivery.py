@@ -384,11 +384,12 @@ def deliver(
             _check_reach(output, options.location)  # it may be a link by now
         if output is not None or folder is None:
             final = _final(run, run.outputs)
-            whole = write_output(final, output, format_of(output, form), printed=printed)
+            form = format_of(output, form)
+            whole = write_output(final, output, form, options.location, printed=printed)
         if whole and folder is not None:
             status = run.status()
             summary = run_summary(status, run.cost(status=status))
-            _write_folder(_final(run, run.answers), folder, summary)
+            _write_folder(_final(run, run.answers), folder, summary, options.location)
     except BadOutput as error:
         if options.sandbox:
             raise BadOutput(f"{error}; {options.how_to_go_on(run.id, 'another -o')}") from None
@@ -398,7 +399,8 @@ def deliver(
         return
     reach(CrashPoint.AFTER_RENAME_BEFORE_DELIVERED)
     wrote = None if output is None else os.path.abspath(output)
-    is_delivered = run.mark_delivered(seen=seen, wrote=wrote)
+    places = None if is_just_named else (wrote, folder)
+    is_delivered = run.mark_delivered(seen=seen, wrote=wrote, places=places)
     for written in (output, folder):
         if written is not None:
             say(f"wrote {written}")
@@ -419,10 +421,10 @@ def _check_own_places(run: Run, *places: str | None) -> None:
 
 
 def _write_folder(
-    answers: Iterator[Answer], folder: str, summary: Mapping[str, Any] | None
+    answers: Iterator[Answer], folder: str, summary: Mapping[str, Any] | None, location: str
 ) -> None:
     try:
-        write_folder(answers, folder, summary)
+        write_folder(answers, folder, summary, location)
     except OSError as error:
         raise BadOutput(_unwritable_folder(folder, error)) from None
 
@@ -445,21 +447,21 @@ def _final(run: Run, read: Callable[[int], Iterator[_AnswerT]]) -> Iterator[_Ans
 
 
 def write_partial(
-    run: Run, output: str | None, form: Format | None, folder: str | None = None
+    run: Run, output: str | None, form: Format | None, location: str, folder: str | None = None
 ) -> None:
     """Write a run's results so far, without marking it as delivered. Raises `BadOutput`.
 
-    A ``folder`` gets no summary, because it is not complete.
+    ``location`` is the ledger's. A ``folder`` gets no summary, because it is not complete.
     """
     whole = True
     if output is not None or folder is None:
         final = (answer for answer in run.outputs() if answer.state.is_final)
-        whole = write_output(final, output, format_of(output, form))
+        whole = write_output(final, output, format_of(output, form), location)
         if output is not None:
             run.note_rewritten(output)
     if whole and folder is not None:
         answers = (answer for answer in run.answers() if answer.state.is_final)
-        _write_folder(answers, folder, None)
+        _write_folder(answers, folder, None, location)
     for written in (output, folder):
         if whole and written is not None:
             say(f"wrote {written}")
@@ -574,10 +576,11 @@ def check_stored_output(run: Run, output: str | None, ledger: str) -> None:
     check_folder(run.forms().results_dir)
 
 
-def check_unchanged(provider: ClaudeBatchProvider, left: Outstanding) -> None:
+def check_unchanged(provider: ClaudeBatchProvider, left: Outstanding, location: str) -> None:
     """Check that nobody has changed OUT since the run wrote it. Raises `UnusableOutput`.
 
     A process that died just after it had replaced OUT has not noted that; it is noted here.
+    ``location`` is the ledger's.
     """
     if left.output is None or left.written is None or is_special(left.output):
         return
@@ -591,7 +594,7 @@ def check_unchanged(provider: ClaudeBatchProvider, left: Outstanding) -> None:
         raise UnusableOutput(f"{left.output}: {error.strerror}") from None
     if changed_at(there) > left.written:
         run = provider.open_run(left.id)
-        if _has_results_of(run, left.output):
+        if _has_results_of(run, left.output, location):
             run.note_rewritten(left.output)
             return
         how = "was changed"
@@ -603,11 +606,11 @@ def check_unchanged(provider: ClaudeBatchProvider, left: Outstanding) -> None:
         )
 
 
-def _has_results_of(run: Run, output: str) -> bool:
+def _has_results_of(run: Run, output: str, location: str) -> bool:
     """Return whether a file has the run's results so far and nothing else."""
     form = run.forms().output_format
     final = (answer for answer in run.outputs() if answer.state.is_final)
-    pieces = chunks(final, format_of(output, None if form == "none" else form))
+    pieces = chunks(final, format_of(output, None if form == "none" else form), location)
     with suppress(OSError), open(output, "rb") as there:
         return all(there.read(len(piece)) == piece for piece in pieces) and not there.read(1)
     return False
@@ -639,23 +642,25 @@ def _unwritable_folder(folder: str, error: OSError) -> str:
 def write_output(
     answers: Iterable[Answer | Success],
     output: str | None,
-    form: Format = "jsonl",
+    form: Format,
+    location: str,
     *,
     printed: Printed | None = None,
 ) -> bool:
     """Write every answer as a line, in this format.
 
-    A file appears only when it is complete and on disk. ``output`` None means standard output;
-    returns False if its reader closed it before the end. Raises `BadOutput`.
+    A file appears only when it is complete and on disk. ``location`` is the ledger's, which
+    commands in the errors name. ``output`` None means standard output; returns False if its reader
+    closed it before the end. Raises `BadOutput`.
     """
     if output is None:
-        content = chunks(answers, form)
+        content = chunks(answers, form, location)
         shown = _visible(content, form) if on_terminal() else content
         return _write_stdout(shown, printed or Printed())
     if os.path.exists(output) and stat.S_ISFIFO(os.stat(output).st_mode):
         say(f"writing to the pipe {output}, as fast as it is read")
     try:
-        write_file(answers, output, form)
+        write_file(answers, output, form, location)
     except OSError as error:
         raise BadOutput(f"{output}: cannot be written: {error.strerror}") from None
     return True

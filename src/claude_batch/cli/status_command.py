@@ -150,7 +150,7 @@ def results_command(
         status = run.status()
         if not status.finished:
             if any(state.is_final for state in status.counts):
-                write_partial(run, output, form, results_dir)
+                write_partial(run, output, form, options.location, results_dir)
             elif (named := output or results_dir) is not None:
                 say(f"there is no result yet; {named} is not written")
             say(f"{run.id} is not finished: {options.completed(status.waiting_for)}")
@@ -206,7 +206,7 @@ def export_command(
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
         status = run.status()
-        write_partial(run, output, form)
+        write_partial(run, output, form, options.location)
         if not status.finished:
             say_unfinished(run, status)
             raise SystemExit(Exit.PARKED)
@@ -219,7 +219,7 @@ _INDENT = "  "
 """Before each line of a text, so that no text can be taken for a heading of this command."""
 
 
-@click.command("show")
+@click.command("show", context_settings={"ignore_unknown_options": True})  # an id such as -5
 @run_argument
 @click.argument(
     "request_id", metavar="KEY", shell_complete=complete_requests, callback=require_value

@@ -67,17 +67,24 @@ def _stem(target: Path) -> str:
 
 @contextmanager
 def replacing(
-    target: Path, *, mode: int = 0o600, durable: bool = True, sweep: bool = False
+    target: Path,
+    *,
+    mode: int = 0o600,
+    durable: bool = True,
+    sweep: bool = False,
+    swept_with: Path | None = None,
 ) -> Generator[IO[bytes]]:
     """Yield a stream whose content replaces the target as a whole when the block succeeds.
 
     The target then has ``mode``. A link at the target is replaced, not followed. ``durable``: the
     content and the name are on disk afterwards. ``sweep``: first remove files that killed processes
-    left while they wrote the same target. Raises `OSError`, and leaves no file behind.
+    left while they wrote the same target. ``swept_with``: another target in the folder, whose
+    ``sweep`` removes them too. Raises `OSError`, and leaves no file behind.
     """
     if sweep:
         sweep_beside(target)
-    descriptor, temporary = _create_locked(target) if sweep else create_beside(target)
+    create = _create_locked if sweep or swept_with else create_beside
+    descriptor, temporary = create(swept_with or target)
     try:
         with open(descriptor, "wb") as stream:
             yield stream

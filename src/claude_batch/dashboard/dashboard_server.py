@@ -353,7 +353,8 @@ class DashboardApp:
         ledger = self._reader.ledger
         run_id = await run_in_threadpool(find_run_id, ledger, request.path_params["run_id"])
         # A spreadsheet would compute a text that begins like a formula.
-        pieces = chunks(final_outputs(ledger, run_id), "csv-safe" if form == "csv" else "jsonl")
+        written = "csv-safe" if form == "csv" else "jsonl"
+        pieces = chunks(final_outputs(ledger, run_id), written, ledger.location)
         headers = _saved_as(f"{run_id}.{form}")
         return StreamingResponse(pieces, headers=headers, media_type=_FORMS[form])
 

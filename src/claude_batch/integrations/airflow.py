@@ -217,7 +217,8 @@ class ClaudeBatchOperator(BaseOperator):
             value["output_file"] = self.output_file
         else:
             engine, _ = provider.opening().result()
-            lines = b"".join(chunks(final_outputs(engine.ledger, run.id), "jsonl"))
+            ledger = engine.ledger
+            lines = b"".join(chunks(final_outputs(ledger, run.id), "jsonl", ledger.location))
             value["results"] = [json.loads(line) for line in lines.splitlines()]
         run.mark_delivered(seen=seen)
         return value

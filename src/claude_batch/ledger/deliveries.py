@@ -9,7 +9,7 @@ batch that was ever ours.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
@@ -160,18 +160,28 @@ def _written_at(output: str, now: float) -> float:
 
 
 def mark_delivered(
-    tx: Connection, run_id: str, now: float, *, seen: int | None = None, wrote: str | None = None
+    tx: Connection,
+    run_id: str,
+    now: float,
+    *,
+    seen: int | None = None,
+    wrote: str | None = None,
+    places: Collection[str | None] | None = None,
 ) -> bool:
     """Mark a run as delivered; return False if it has to be delivered again instead.
 
     Its answers were read by its caller, or ``wrote`` is a file that was renamed into place and
     flushed. ``seen`` is the run's `last_ending` before its answers were read. If another process
-    has retried requests since, they lack the new answers.
+    has retried requests since, they lack the new answers. ``places`` are the output and the folder
+    that were written; a run for which a command has named others meanwhile is not marked.
     """
     ended = not unfinished(tx, run_id)
     is_whole = ended and seen in (None, last_ending(tx, run_id))
     # The other process may have written all answers before this output replaced them.
     values: dict[str, Any] = {"delivered": now if is_whole else None}
+    row = run_row(tx, run_id)
+    if is_whole and places is not None and not {row.output, row.results_dir} <= {None, *places}:
+        values["delivered"] = row.delivered
     if wrote is not None:
         its_own = runs.c.output == wrote  # or a copy elsewhere
         values["written"] = case((its_own, _written_at(wrote, now)), else_=runs.c.written)
@@ -247,15 +257,15 @@ def ask_folder(tx: Connection, run_id: str, folder: str, now: float) -> Delivery
 
 
 def mark_folder_written(
-    tx: Connection, run_id: str, now: float, *, seen: int, before: Delivery | None
+    tx: Connection, run_id: str, folder: str, now: float, *, seen: int, before: Delivery | None
 ) -> None:
-    """Mark a run as delivered whose folder was written, unless its output is still to be written.
+    """Mark a run as delivered whose folder was written, unless another place is to be written.
 
     ``before`` is what `ask_folder` returned: an output that has the same answers is not due again.
     """
     output = run_row(tx, run_id).output
     if output is None or before == Delivery(output, seen):
-        mark_delivered(tx, run_id, now, seen=seen)
+        mark_delivered(tx, run_id, now, seen=seen, places=(output, folder))
 
 
 class Displaced(NamedTuple):

@@ -190,10 +190,13 @@ class Deadlines:
                 run_deadlines.withdraw(tx, run.id, now)
                 if run.fallback == "none":
                     run_deadlines.end_queued(tx, run.id)
+                standing = run_deadlines.standing(tx, run.id)
             changed = True
         left = run.deadline - now
-        if left <= 0 and run.deadline_outcome is None:
-            reason = missed_because(standing, state.halt_message if state.halted else None)
+        # If nothing is left, the next look concludes by what the requests came to.
+        if left <= 0 and run.deadline_outcome is None and standing:
+            halted = state.halt_message if state.halted else None
+            reason = missed_because(standing, halted, run.fallback)
             with self._ledger.write(leader) as tx:
                 self._conclude(tx, run, f"missed: {reason}")
             changed = True
@@ -208,7 +211,9 @@ class Deadlines:
             _log.log(level, "%s: its deadline was %s", run.id, outcome)
 
 
-def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) -> str:
+def missed_because(
+    standing: Mapping[tuple[str, str], int], halted: str | None, fallback: str
+) -> str:
     """Return why a run missed its deadline, from the states of its unfinished requests."""
     unknown = (BatchState.SUBMITTING, BatchState.UNKNOWN)
     live = tuple(filter(groups_live_calls, BatchState))
@@ -220,7 +225,7 @@ def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) 
         (unknown, "sent, but it is not known yet whether the API accepted them"),
         ((BatchState.PACKED,), "waiting to be withdrawn"),
         (live, "in a live call"),
-        (("",), "waiting for a live call"),
+        (("",), "waiting for a live call" if fallback == "live" else "did not run before it"),
     ):
         count = sum(
             number

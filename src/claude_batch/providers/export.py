@@ -6,6 +6,7 @@ A file appears whole or not at all. Functions raise `OSError` if it cannot be wr
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import logging
 import os
@@ -109,10 +110,11 @@ def unwritten_format(output: str | None, form: Format | None) -> str | None:
     )
 
 
-def csv_line(answer: Answer | Success, *, safe: bool = False) -> bytes:
+def csv_line(answer: Answer | Success, location: str | None = None, *, safe: bool = False) -> bytes:
     """Return one row without its line end; line breaks inside an answer are quoted.
 
-    ``safe``: escape text that a spreadsheet would evaluate as a formula.
+    ``location`` as in `result_of`. ``safe``: escape text that a spreadsheet would evaluate as a
+    formula.
     """
     identifier = answer.key if answer.key is not None else str(answer.position + 1)
     row: list[Any]
@@ -137,7 +139,7 @@ def csv_line(answer: Answer | Success, *, safe: bool = False) -> bytes:
             answer.via,
         ]
     else:
-        error = result_of(answer).error
+        error = result_of(answer, location).error
         assert error is not None
         values = answer_in(error)
         values |= values.get("usage", {})
@@ -187,14 +189,17 @@ CHUNK_BYTES = 1 << 16
 _encoder = msgspec.json.Encoder()
 
 
-def output_line(answer: Answer | Success) -> bytes:
-    """Return one line of OUT without its end: the API's content and usage, byte for byte."""
+def output_line(answer: Answer | Success, location: str | None = None) -> bytes:
+    """Return one line of OUT without its end: the API's content and usage, byte for byte.
+
+    ``location`` as in `result_of`.
+    """
     if not isinstance(answer, Answer):
         return _success(answer, answer.raw)
     if _is_success(answer):
         assert answer.raw is not None
         return _success(answer, answer.raw)
-    return _encoder.encode(_failure(answer))
+    return _encoder.encode(_failure(answer, location))
 
 
 def _is_success(answer: Answer) -> bool:
@@ -227,8 +232,8 @@ def _success(answer: Answer | Success, raw: bytes) -> bytes:
     )
 
 
-def _failure(answer: Answer) -> dict[str, Any]:
-    error = result_of(answer).error
+def _failure(answer: Answer, location: str | None) -> dict[str, Any]:
+    error = result_of(answer, location).error
     assert error is not None
     line: dict[str, Any] = {
         "id": answer.key if answer.key is not None else str(answer.position + 1),
@@ -256,13 +261,15 @@ def cost_usd(nano: int) -> bytes:
     return b"%b%d.%09d" % (b"-" if nano < 0 else b"", *divmod(abs(nano), NANO))
 
 
-def chunks(answers: Iterable[Answer | Success], form: Format) -> Iterator[bytes]:
-    """Yield the file's content, in pieces of about `CHUNK_BYTES`."""
+def chunks(
+    answers: Iterable[Answer | Success], form: Format, location: str | None = None
+) -> Iterator[bytes]:
+    """Yield the file's content in pieces of about `CHUNK_BYTES`. ``location`` as in `result_of`."""
     lines = [] if form == "jsonl" else [csv_row(list(CSV_COLUMNS))]
     line_of = output_line if form == "jsonl" else partial(csv_line, safe=form == "csv-safe")
     size = 0
     for answer in answers:
-        line = line_of(answer)
+        line = line_of(answer, location)
         lines.append(line)
         size += len(line)
         if size >= CHUNK_BYTES:
@@ -281,10 +288,13 @@ def _joined(lines: list[bytes]) -> bytes:
 # Files --------------------------------------------------------------------------------------------
 
 
-def write_file(answers: Iterable[Answer | Success], path: str, form: Format) -> None:
-    """Write every answer as a line. The file appears only when it is complete and on disk."""
+def write_file(answers: Iterable[Answer | Success], path: str, form: Format, location: str) -> None:
+    """Write every answer as a line. The file appears only when it is complete and on disk.
+
+    ``location`` is the ledger's, which commands in the errors name.
+    """
     with opened(path) as stream:
-        stream.writelines(chunks(answers, form))
+        stream.writelines(chunks(answers, form, location))
 
 
 def final_answers(ledger: Ledger, run_id: str) -> Iterator[Answer]:
@@ -314,7 +324,7 @@ def export_run(ledger: Ledger, run_id: str, path: str, form: Format | None) -> i
             count += 1
             yield answer
 
-    write_file(counted(), path, format_of(path, form))
+    write_file(counted(), path, format_of(path, form), ledger.location)
     return count
 
 
@@ -338,11 +348,28 @@ def probe(target: Path) -> None:
     The folder must be readable too: it is searched for the files of killed processes, and flushed.
     """
     with suppress(FileNotFoundError):
-        target.lstat()  # the temporary file's name may be shorter
+        owner = target.lstat().st_uid  # also because the temporary file's name may be shorter
+        folder = target.parent.stat()
+        # In a folder such as /tmp, a file of another user cannot be replaced.
+        if folder.st_mode & stat.S_ISVTX and os.geteuid() not in (0, owner, folder.st_uid):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+    if _is_mounted(target):
+        raise OSError(errno.EBUSY, "it is mounted as a single file, and cannot be replaced")
     descriptor, path = files.create_beside(target)
     os.close(descriptor)
     path.unlink()
     os.close(os.open(target.parent, os.O_RDONLY))
+
+
+def _is_mounted(path: Path) -> bool:
+    """Return whether a mount is at this path, such as a single file of the host in a container."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_bytes()
+    except OSError:  # not on Linux
+        return os.path.ismount(path)
+    # `ismount` sees no bind mount of the same file system. Blanks and backslashes are in octal.
+    name = re.sub(rb"[ \t\n\\]", lambda found: b"\\%03o" % ord(found[0]), os.fsencode(path))
+    return any(line.split()[4:5] == [name] for line in mounts.split(b"\n"))
 
 
 _STREAMS: Final = {f"/dev/std{name}": f"/dev/fd/{n}" for n, name in enumerate(("in", "out", "err"))}
@@ -434,13 +461,14 @@ def write_folder(
     answers: Iterable[Answer],
     folder: str,
     summary: Mapping[str, Any] | None,
+    location: str,
     output_of: OutputOf = lambda _position: None,
 ) -> None:
     """Write every answer to its own file, then the raw lines, and the summary last.
 
     Each file appears whole, and ``summary.json`` when all the others are on disk. With ``summary``
     None there is no such file, because the run is not finished. A file of another run that is
-    already there stays, and a warning reports it.
+    already there stays, and a warning reports it. ``location`` as in `write_file`.
     """
     root = Path(folder)
     written = 0
@@ -451,7 +479,11 @@ def write_folder(
     raw_lines = root / "raw" / "results.jsonl"
     with files.replacing(raw_lines, mode=_mode_for(raw_lines), sweep=True) as raw:
         for answer in answers:
-            _write(root / _name(answer), pretty(_parsed_line(answer, output_of(answer.position))))
+            line = _parsed_line(answer, output_of(answer.position), location)
+            path = root / _name(answer)
+            # A folder of many results is searched once for the files of killed processes.
+            with files.replacing(path, mode=_mode_for(path), durable=False, swept_with=last) as one:
+                one.write(pretty(line))
             written += 1
             if answer.raw is not None:
                 raw.write(answer.raw + b"\n")
@@ -471,9 +503,9 @@ def write_folder(
         )
 
 
-def _parsed_line(answer: Answer, output: OutputFormat[Any] | None) -> bytes:
+def _parsed_line(answer: Answer, output: OutputFormat[Any] | None, location: str) -> bytes:
     """Return an output line with the parsed values of the answer and their citations."""
-    line = output_line(answer)
+    line = output_line(answer, location)
     response = result_of(answer).response
     if response is None or not (more := parsed_values(response, output)):
         return line
@@ -533,11 +565,6 @@ def _safe(key: str) -> str:
         for each in composed
     )
     return _REPEATED.sub("-", "".join(kept))
-
-
-def _write(path: Path, content: bytes) -> None:
-    with files.replacing(path, mode=_mode_for(path), durable=False) as stream:
-        stream.write(content)
 
 
 # Rows ---------------------------------------------------------------------------------------------

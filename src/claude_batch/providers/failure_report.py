@@ -72,8 +72,10 @@ class FailureReport(NamedTuple):
         lines = ["failed:"]
         for each in self.kinds:
             more = ", …" if each.number > len(each.ids) else ""
-            lines += [self._line(each), f"    {', '.join(each.ids)}{more}"]
-        key = shlex.quote(self.kinds[0].ids[0])
+            # No id begins a line of its own.
+            lines += [self._line(each), f"    {', '.join(each.ids)}{more}".replace("\n", " ")]
+        ids = (key for each in self.kinds for key in each.ids if "\n" not in key)
+        key = shlex.quote(next(ids, "KEY"))
         return [*lines, *self.advice, f"see a request with: `claude-batch show {run_id} {key}`"]
 
     def _line(self, each: FailureKind) -> str:

@@ -6,7 +6,15 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from decimal import Decimal
 from functools import partial
 from types import UnionType
@@ -487,7 +495,9 @@ class Run(Closing):
 
     def export_sync(self, path: str | os.PathLike[str], format: Format | None = None) -> int:
         """Run `export` synchronously, with or without a running event loop."""
-        return export_run(self._engine.ledger, self.id, os.fspath(path), format)
+        count = export_run(self._engine.ledger, self.id, os.fspath(path), format)
+        self.note_rewritten(os.fspath(path))
+        return count
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield every request as a flat row, as it is now and in input order; waits for none.
@@ -540,17 +550,26 @@ class Run(Closing):
         """Return the id of a later run that writes this output path or folder instead, or None."""
         return self._engine.ledger.query(lambda tx: deliveries.taker_of(tx, self.id, place))
 
-    def mark_delivered(self, *, seen: int | None = None, wrote: str | None = None) -> bool:
+    def mark_delivered(
+        self,
+        *,
+        seen: int | None = None,
+        wrote: str | None = None,
+        places: Collection[str | None] | None = None,
+    ) -> bool:
         """Mark the run as delivered, so that `status` shows nothing outstanding.
 
         Returns False if a request has no final state, or has become final since `last_ending`
         returned ``seen``; the run is then outstanding. The same input submitted later is answered
         from the ledger in either case. ``wrote`` is the absolute path of the output, if the answers
-        were just written to it.
+        were just written to it. With ``places``, the output and the folder that were written, a run
+        for which a command has named others meanwhile stays outstanding.
         """
         ledger = self._engine.ledger
         return ledger.apply(
-            lambda tx: deliveries.mark_delivered(tx, self.id, ledger.now(), seen=seen, wrote=wrote)
+            lambda tx: deliveries.mark_delivered(
+                tx, self.id, ledger.now(), seen=seen, wrote=wrote, places=places
+            )
         )
 
     def last_ending(self) -> int:
@@ -608,14 +627,15 @@ class Run(Closing):
 
     def _write_files(self) -> None:
         """Write `results_dir`, unless a budget still holds requests of the run."""
-        if self.results_dir is None or self._waiter.unfinished():
+        folder = self.results_dir
+        if folder is None or self._waiter.unfinished():
             return
-        if (taker := self.output_taker(self.results_dir)) is not None:
+        if (taker := self.output_taker(folder)) is not None:
             _log.warning(
                 "%s writes no files to %s, which now belongs to %s, a later run that writes to it; "
                 "give it another folder with set_results_dir()",
                 self.id,
-                self.results_dir,
+                folder,
                 taker,
             )
             return
@@ -623,11 +643,11 @@ class Run(Closing):
         answers = final_answers(self._engine.ledger, self.id)
         status = self.status()
         summary = run_summary(status, self.cost(status=status))
-        write_folder(answers, self.results_dir, summary, self._output_of)
         ledger, before = self._engine.ledger, self._delivery
+        write_folder(answers, folder, summary, ledger.location, self._output_of)
         ledger.apply(
             lambda tx: deliveries.mark_folder_written(
-                tx, self.id, ledger.now(), seen=seen, before=before
+                tx, self.id, folder, ledger.now(), seen=seen, before=before
             )
         )
 

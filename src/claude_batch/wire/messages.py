@@ -576,8 +576,9 @@ def message_of_line(line: bytes) -> bytes:
 
 
 def output_of_line(line: bytes) -> OutputMessage:
-    """Return the data of a succeeded line for an output file."""
-    return _output_decoder.decode(line).result.message
+    """Return the data of a succeeded line for an output file, without a line break."""
+    # Ledgers of earlier versions have carriage returns between the values.
+    return _output_decoder.decode(line.replace(b"\r", b" ")).result.message
 
 
 def error_of_line(line: bytes) -> bytes:
@@ -604,7 +605,7 @@ def succeeded_line(custom_id: str, message: bytes, request_id: str | None) -> by
     """
     return b'{"custom_id":"%b","result":{"type":"succeeded","message":%b}%b}' % (
         custom_id.encode(),
-        message.replace(b"\n", b" "),  # JSON strings hold no raw newline
+        message.replace(b"\n", b" ").replace(b"\r", b" "),  # JSON strings hold no raw line break
         b"" if request_id is None else b',"request_id":%b' % msgspec.json.encode(request_id),
     )
 
