@@ -47,6 +47,7 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
 
   Scenario: An answer with carriage returns is one line of the output for every reader
     Given it answers live calls with carriage returns
+    And a command's folder
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: run --model claude-haiku-4-5 --mode live asks.jsonl -o out.jsonl
     Then the command line exits with 0
