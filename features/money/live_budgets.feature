@@ -24,6 +24,13 @@ Feature: Live calls keep to budgets, each at the live price
     And the API's bill is within $1, and has 12 answers
     And the budgets account for the API's bill
 
+  Scenario: Calls that leave at the same time fit into the budget together
+    Given an API that bills what its prompts say
+    And a command's file "asks.jsonl" of 12 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    When a command runs: run --mode live --model claude-haiku-4-5 --max-tokens 1000 --budget 0.023 asks.jsonl -o out.jsonl
+    Then the command line exits with 3
+    And the API's bill is within $0.023, and has 4 answers
+
   Scenario: Without a driving process what was held goes on once the budget is raised
     Given an API
     And a batch provider with {"mode": "live", "drive": false, "budget_usd": "0.000001"}

@@ -226,11 +226,9 @@ def pack_due(
             if not_before is not None:
                 later.append(not_before)
                 continue
-            if any(policy.parallel_batches for policy in policies.values()):
-                full = batch_contents.full_runs(tx)
-                policies = {run: each for run, each in policies.items() if run not in full}
-                if full:
-                    totals = None
+            limited = any(policy.parallel_batches for policy in policies.values())
+            if limited and batch_contents.full_runs(tx):
+                totals = None  # they count requests that the queries leave out now
             budget = Fitting(tx, lane_id, alone, policies, now)
             cut, which, only = None, "first", None
             if budget.all_fit:
