@@ -152,6 +152,19 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the API has seen 1 batch
     And 6 calls were paid for live, none twice
 
+  Scenario: a call that joins calls which have met their deadline goes live at its margin, too
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": 2, "action": {"type": "error", "status": 529, "retry_after": 600}}]}
+      """
+    And a batch provider with {"deadline": "60s", "deadline_margin": "56s"}
+    When "hello" is asked with the key "k"
+    Then in the ledger the outcomes of the deadlines come to be ["met"]
+    When 1 prompts are asked at once
+    Then all 1 are answered
+    And 1 calls were paid for live, none twice
+
   Scenario: a run that nobody drove in time says so, and is finished nevertheless
     Given an API that takes 600 seconds for a batch
     And a batch provider with {"deadline": "1h", "deadline_margin": "2s"}

@@ -107,6 +107,7 @@ Feature: Live calls of the ledger are made once, and survive the process
     When "hello" is asked with the key "k"
     Then the call is answered live
     And the API got 2 live calls, and was paid 2 times
+    And in the ledger the counts of results are [2]
 
   Scenario: with live_retry always a passing error is final after max_attempts, and a lost answer is lost
     Given an API
