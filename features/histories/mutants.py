@@ -266,12 +266,12 @@ def _timeless() -> Generator[None]:
 def _hurried() -> AbstractContextManager[object]:
     real = run_deadlines.withdraw
 
-    def withdraw_all(tx: Connection, run_id: str, now: float) -> bool:
+    def withdraw_all(tx: Connection, run_id: str, now: float) -> None:
         # As if what a batch holds that is to be cancelled were not paid for.
         sent = select(batches.c.id).where(batches.c.state.in_(OPEN_AT_API))
         mine = and_(requests.c.run_id == run_id, requests.c.batch_id.in_(sent))
         transitions.unpack(tx, mine, sendings=requests.c.sendings + 1)
-        return real(tx, run_id, now)
+        real(tx, run_id, now)
 
     return patch.object(run_deadlines, "withdraw", withdraw_all)
 

@@ -24,17 +24,22 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the API got 0 live calls, and was paid 0 times
     And the run's deadline was missed:
 
-  Scenario: what never left in a batch is asked live whole
+  Scenario Outline: what never left in a batch is asked live whole, also if the API refuses it <after> seconds later
     Given an API
     And the API has the faults
       """
-      {"rules": [{"route": "create", "action": {"type": "error", "status": 529, "retry_after": 600}}]}
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529, "retry_after": 600, "delay": <after>}}]}
       """
     And a batch provider with {"deadline": "60s", "deadline_margin": "59s"}
     When a run of 5 prompts is stored at once
     And the results are read in order
     Then there are 5 results in the order of the prompts
     And 0 answers came from batches and 5 live, each paid once
+
+    Examples: before the margin begins, and after
+      | after |
+      | 0     |
+      | 2     |
 
   Scenario: a call near the deadline that was answered with a 500 is not made again
     Given an API
@@ -146,6 +151,19 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then all 6 are answered
     And the API has seen 1 batch
     And 6 calls were paid for live, none twice
+
+  Scenario: a call that joins calls which have met their deadline goes live at its margin, too
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": 2, "action": {"type": "error", "status": 529, "retry_after": 600}}]}
+      """
+    And a batch provider with {"deadline": "60s", "deadline_margin": "56s"}
+    When "hello" is asked with the key "k"
+    Then in the ledger the outcomes of the deadlines come to be ["met"]
+    When 1 prompts are asked at once
+    Then all 1 are answered
+    And 1 calls were paid for live, none twice
 
   Scenario: a run that nobody drove in time says so, and is finished nevertheless
     Given an API that takes 600 seconds for a batch

@@ -107,6 +107,7 @@ Feature: Live calls of the ledger are made once, and survive the process
     When "hello" is asked with the key "k"
     Then the call is answered live
     And the API got 2 live calls, and was paid 2 times
+    And in the ledger the counts of results are [2]
 
   Scenario: with live_retry always a passing error is final after max_attempts, and a lost answer is lost
     Given an API
@@ -186,6 +187,39 @@ Feature: Live calls of the ledger are made once, and survive the process
     And the results are read in order
     Then there are 1 results in the order of the prompts
     And the API got 2 live calls, and was paid 2 times
+
+  @file_ledger
+  Scenario: an answer that is under way is stored before an error of the ledger ends the driver
+    Given an API with {"live_latency": 1}
+    When this program runs
+      """
+      import contextlib, os, sqlite3, time
+
+      def states(sql):
+          with contextlib.closing(sqlite3.connect(os.environ["CLAUDE_BATCH_LEDGER"])) as ledger:
+              ledger.execute(sql)
+              ledger.commit()
+              return [state for state, in ledger.execute("SELECT state FROM requests ORDER BY seq")]
+
+      with cb.ClaudeBatchProvider(**settings, mode="live") as provider:
+          provider.store(asker, ["one"])
+          while states("SELECT 1") != ["packed"]:
+              time.sleep(0.02)
+          states(
+              "CREATE TRIGGER full BEFORE UPDATE OF state ON requests WHEN NEW.state = 'packed' "
+              "BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
+          )
+          try:
+              provider.store(asker, ["two"]).wait_sync()
+          except cb.LedgerError as error:
+              print("disk is full" in str(error))
+          print(states("DROP TRIGGER full"))
+      """
+    Then the program has printed
+      """
+      True
+      ['succeeded', 'queued']
+      """
 
   Scenario: an account that has run dry halts live calls, and one call probes it
     Given an API

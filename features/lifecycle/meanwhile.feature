@@ -372,11 +372,11 @@ Feature: What happens between two steps of the driver is heeded by the next one
       | 7                    |
       | 18446744073709551616 |
 
-  Scenario: Halves that were refused alike are parted on once the account is in order
+  Scenario: Halves that were refused alike fail no probe, and are parted on once the account is in order
     Given an API
     And the API has the faults
       """
-      {"rules": [{"route": "create", "nth": [1, 2, 3], "action":
+      {"rules": [{"route": "create", "nth": [1, 2, 3, 4], "action":
         {"type": "error", "status": 400, "message": "the body is not valid"}}]}
       """
     And a batch provider with {"probe_interval": 0.3}

@@ -626,6 +626,25 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the results are read in order
     Then every result is an answer
 
+  Scenario: In an exclusive workspace an unknown sending explains no batch of another size
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [2], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 3600, "exclusive_workspace": true}
+    When a run of these prompts is stored
+      | prompt   |
+      | prompt 8 |
+    And the results are read in order
+    And a run of 2 prompts is submitted
+    Then a batch of the run becomes unknown
+    When somebody else makes 1 batches of 7 requests
+    And a run of these prompts is stored
+      | prompt   |
+      | prompt 9 |
+    Then the run's state becomes halted
+
   Scenario: A date that was ahead at the first sending explains no later batch in an exclusive workspace
     Given a server that means harm, before an API
     And it answers the first 1000 API calls with a clock that is an hour ahead

@@ -205,6 +205,37 @@ Feature: Submission sends nothing twice, and knows what it does not know
     And result 4 failed with BatchRequestError
     And the API has processed 5 requests, none twice
 
+  Scenario: Halves that are refused for different reasons are bisected on
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [
+        {"route": "create", "nth": [1, 2], "action":
+          {"type": "error", "status": 400, "message": "one of these is not valid"}},
+        {"route": "create", "nth": [3], "action":
+          {"type": "error", "status": 400, "message": "one of these is too long"}}]}
+      """
+    And a batch provider
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API was called 7 times by POST /v1/messages/batches
+
+  Scenario: A half whose other half was sent on when a halt was lifted is judged alone
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [
+        {"route": "create", "nth": [1, 2, 5], "action":
+          {"type": "error", "status": 400, "message": "one of these is not valid"}},
+        {"route": "create", "nth": [3], "action": {"type": "error", "status": 402}}]}
+      """
+    And a batch provider with {"probe_interval": 0.3}
+    When a run of 4 prompts is stored without driving
+    Then the status shows 3 requests succeeded
+    And the status shows 1 requests errored
+    And the API was called 7 times by POST /v1/messages/batches
+
   Scenario: If both halves are refused alike, it is not the requests' fault
     Given an API
     And the API has the faults
@@ -425,6 +456,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
     Then the run's state becomes halted
     And the status says "9999 times"
     And the API has processed 0 requests, none twice
+    And in the ledger the states of the batches are ["packed"]
 
   Scenario: A sending that another process has repeated is neither armed nor recorded under its old number
     Given an API

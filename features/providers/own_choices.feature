@@ -25,6 +25,7 @@ Feature: One call, one run and one request decide for themselves
       | live         | {}                         | submitted                  |       | write `batch_processing: true` in its YAML    |
       | handed over  | {"mode": "live"}           | awaited                    | live  |                                               |
       | handed over  | {"deadline": "2h"}         | awaited                    |       | a call cannot set `deadline`…cb.load_actor    |
+      | in batches   | {"actor_budget_usd": "0.000001"} | awaited              |       | more than the whole budget of the actor, $0.000001 |
       | in batches   | {"budget_usd": "0.000001"} | awaited                    |       | more than the whole budget of the run, $0.000001 |
       | live         | {"budget_usd": "0.000001"} | awaited                    |       | more than the whole budget of the run, $0.000001 |
       | in batches   | {"budget_usd": 5}          | awaited                    | batch |                                               |

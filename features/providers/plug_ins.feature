@@ -124,13 +124,13 @@ Feature: Functions of the user are called where they belong, and a fault in them
       | a passing error is final | overloaded_error      | final  | 1    | 1   | 1     | 2         |
       | the default is kept      | overloaded_error      | none   | 2    | 0   | 1     | 3         |
 
-  Scenario Outline: An error of the account halts sending, and fails nothing: <error>, <answer>
+  Scenario Outline: An error of the account halts sending, and fails nothing: <error>, <answer>, <mode>
     Given an API
     And the API has the faults
       """
       {"requests": [{"contains": "two", "outcome": "errored", "once": true, "error": {"type": "<error>"}}]}
       """
-    And a batch provider whose classify answers "<answer>", with {}
+    And a batch provider whose classify answers "<answer>", with {"mode": "<mode>"}
     When a run of these prompts is submitted
       | prompt |
       | one    |
@@ -142,9 +142,10 @@ Feature: Functions of the user are called where they belong, and a fault in them
     Then 2 results are answers and 0 are errors
 
     Examples:
-      | error                 | answer  | asked |
-      | invalid_request_error | account | 1     |
-      | billing_error         | final   | 0     |
+      | error                 | answer  | mode  | asked |
+      | invalid_request_error | account | batch | 1     |
+      | billing_error         | final   | batch | 0     |
+      | invalid_request_error | account | live  | 1     |
 
   Scenario Outline: A classify that <fault> leaves the decision to the default: <provider>
     Given an API

@@ -110,24 +110,20 @@ def pass_margin(tx: Connection, run: Record, *, margin: float, now: float) -> No
     withdraw(tx, run.id, now)
 
 
-def withdraw(tx: Connection, run_id: str, now: float) -> bool:
+def withdraw(tx: Connection, run_id: str, now: float) -> None:
     """Remove unsent requests of a run past its margin from their batches; cancel the rest.
 
-    Returns whether something was left to do. Safe to repeat: a POST with an unknown outcome may
-    later prove not accepted, and is handled then.
+    Safe to repeat: the API may later refuse a batch whose POST was in progress.
     """
     # No primer is sent ahead any more. Doubles still end with their originals.
     transitions.release(tx, and_(requests.c.run_id == run_id, is_held(), ~is_double()))
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
-    packed = list(
-        tx.scalars(
-            select(batches.c.id).where(batches.c.id.in_(mine), batches.c.state == BatchState.PACKED)
-        )
+    packed = select(batches.c.id).where(
+        batches.c.id.in_(mine), batches.c.state == BatchState.PACKED
     )
-    for batch_id in packed:
+    for batch_id in tx.scalars(packed).all():
         batch_contents.withdraw_cancelled(tx, batch_id)
     request_cancels(tx, mine, now)
-    return bool(packed)
 
 
 def end_queued(tx: Connection, run_id: str) -> None:

@@ -186,7 +186,7 @@ class Deadlines:
         ends = run.fallback == "none" and (RequestState.QUEUED, "") in standing
         if unsent or ends:
             with self._ledger.write(leader) as tx:
-                # For example, an unknown sending that proved not to have been accepted.
+                # For example, a batch that the API has refused since the margin began.
                 run_deadlines.withdraw(tx, run.id, now)
                 if run.fallback == "none":
                     run_deadlines.end_queued(tx, run.id)

@@ -230,9 +230,10 @@ def pack_due(
                 later.append(not_before)
                 continue
             limited = any(run.parallel_batches for run in queue.runs)
-            if limited and (full := batch_contents.full_runs(tx)):
+            if limited and batch_contents.full_runs(tx):
+                # The queries leave these runs out now, so others may be next, and fewer wait.
                 queue = batch_contents.queues_of_lane(tx, lane_id, whole=True)[alone]
-                queue = LaneQueue([run for run in queue.runs if run.id not in full], is_whole=False)
+                queue = queue._replace(is_whole=False)
                 budget = Fitting(tx, lane_id, alone, queue, now)
             cut, which, only = None, "first", None
             if budget.all_fit:
