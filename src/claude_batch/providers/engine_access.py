@@ -58,7 +58,7 @@ from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.contact import Contact
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.threads import REST_SECONDS
-from claude_batch.money.prices import prices_of
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.cost_report import price_unpriced
 from claude_batch.providers.document_upload import CallDocuments
 from claude_batch.providers.status import RunStatus, require_run, status_in
@@ -108,7 +108,7 @@ def prune(
     Raises `RunNotFoundError`, and `InvalidRequestError` for a named run that must be kept, before
     anything is removed.
     """
-    ledger, prices = engine.ledger, prices_of(engine.settings.prices)
+    ledger, prices = engine.ledger, engine.prices
     with ledger.read() as tx:
         named = [str(require_run(ledger, tx, each).id) for each in run_ids]
         chosen = list(dict.fromkeys(named))
@@ -298,6 +298,12 @@ class EngineAccess(Closing):
         """Return the open engine and session, or None if it is not open. Never waits."""
         engine, session = self._engine, self._session
         return None if engine is None or session is None else Entered(engine, session)
+
+    @property
+    def prices(self) -> Prices:
+        """Return the prices of the open engine; those of the file now, if none is open."""
+        engine = self._engine
+        return prices_of(self.settings.prices) if engine is None else engine.prices
 
     @property
     def known_address(self) -> str | None:
