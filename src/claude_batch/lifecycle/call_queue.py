@@ -415,6 +415,11 @@ class CallQueue:
             self._notes_planned = True
             asyncio.get_running_loop().call_later(NOTES_AFTER, self.note)
 
+    async def let_all_go(self) -> None:
+        """Let equal calls of a new engine take the requests over. Raises `LedgerError`."""
+        self.remove_departed()
+        self._store.note()
+
     def note(self) -> None:
         """Write which answers were taken, and which calls were let go."""
         self._notes_planned = False
