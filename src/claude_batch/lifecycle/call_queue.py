@@ -21,6 +21,7 @@ from claude_batch.ledger.budgets import BudgetKey
 from claude_batch.ledger.single_calls import UNSENT, StoredCall
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.api_sessions import (
+    TAKEOVER,
     ApiSession,
     closed_error,
     closed_words,
@@ -308,7 +309,12 @@ class CallQueue:
         for session in self._sessions.values() if self._waiting else ():
             with self._ledger.read() as tx:
                 row = workspaces.workspace_row(tx, session.workspace_id)
-            if workspaces.halt_stands(row, self._ledger.now()):
+            now = self._ledger.now()
+            if not workspaces.halt_stands(row, now):
+                continue
+            if session.may_lift_halt(row, now):
+                asyncio.get_running_loop().call_later(TAKEOVER, self._engine.notify_callers)
+            else:
                 waiters = self._waiting.of(session)
                 self._waiting.fail(
                     waiters,
