@@ -193,7 +193,7 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
       | field | value |
       | log.2 |       |
 
-  Scenario: A key that is revoked after its successor was opened fails no call of the successor
+  Scenario: A key that is revoked after its successor was opened fails nothing that waits for the successor
     Given an API
     When this program runs
       """
@@ -214,6 +214,8 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
           await asyncio.sleep(1)
           api.set_faults(revoked)
           calls.append(asyncio.create_task(asked("four")))
+          run = await cb.Actor(asker, new).submit(["six"])
+          print((await run.wait()).state)
           print([answer.stop_reason for answer in await asyncio.gather(*calls)])
           api.set_faults({"rules": [{"route": "any", "action": refused}]})
           try:
@@ -229,6 +231,7 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
       """
       end_turn
       end_turn
+      finished
       ['end_turn', 'end_turn']
       credentials
       """
