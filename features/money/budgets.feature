@@ -438,6 +438,46 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     And the API's bill is within $0.006, and has 1 answers
 
+  Scenario: A process uses one list of prices until its providers are closed, and warns when the file has changed
+    Given an API
+    When this program runs
+      """
+      import logging, os
+      from pathlib import Path
+
+      file = Path(os.environ["CLAUDE_BATCH_LEDGER"]).with_name("prices.yaml")
+
+      def price(dollars):
+          file.write_text(f"claude-haiku-4-5: {{input: {dollars}, output: 10}}")
+
+      class Warnings(logging.Handler):
+          def emit(self, record):
+              print("warning:", "that it has read. Restart it" in record.getMessage())
+
+      def costs(provider, prompt):
+          run = cb.Actor(asker, provider).submit_sync([prompt], budget_usd=1)
+          run.wait_sync()
+          return run.cost().total.cost_usd
+
+      logging.getLogger("claude_batch").addHandler(Warnings())
+      price(1)
+      with cb.ClaudeBatchProvider(prices=str(file), **settings) as provider:
+          before = costs(provider, "one")
+          price(100000)
+          later = costs(provider, "two")
+          with cb.ClaudeBatchProvider(prices=str(file), **settings) as other:
+              print(before == later == costs(other, "six"))
+      price(1000)
+      with cb.ClaudeBatchProvider(prices=str(file), **settings) as provider:
+          print(costs(provider, "ten") > 2 * before)
+      """
+    Then the program has printed
+      """
+      warning: True
+      True
+      True
+      """
+
   Scenario Outline: A request that waits again gets a new reservation if prices have changed meanwhile: <how>
     Given an API that bills what its prompts say, with {"latency": 1}
     And a file of prices "prices.yaml"

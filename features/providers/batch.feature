@@ -193,6 +193,49 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
       | field | value |
       | log.2 |       |
 
+  Scenario: A key that is revoked after its successor was opened fails nothing that waits for the successor
+    Given an API
+    When this program runs
+      """
+      from claude_batch.sandbox import SandboxServer
+
+      refused = {"type": "error", "status": 401, "error": "authentication_error"}
+      revoked = {"spared_keys": ["sk-new"], "rules": [{"route": "any", "action": refused}]}
+
+      async def main(api):
+          own = {**settings, "base_url": api.url, "poll_interval": 1}
+          old = cb.ClaudeBatchProvider(api_key="sk-old", **own)
+          new = cb.ClaudeBatchProvider(api_key="sk-new", **own)
+          asked = cb.Actor(asker, new).respond
+          print((await cb.Actor(asker, old).respond("one")).stop_reason)
+          print((await asked("two")).stop_reason)
+          await old.aclose()
+          calls = [asyncio.create_task(asked("three"))]
+          await asyncio.sleep(1)
+          api.set_faults(revoked)
+          calls.append(asyncio.create_task(asked("four")))
+          run = await cb.Actor(asker, new).submit(["six"])
+          print((await run.wait()).state)
+          print([answer.stop_reason for answer in await asyncio.gather(*calls)])
+          api.set_faults({"rules": [{"route": "any", "action": refused}]})
+          try:
+              await asked("five")
+          except cb.AccountHaltedError as error:
+              print(error.reason)
+          await new.aclose()
+
+      with SandboxServer(latency=2) as api:
+          asyncio.run(main(api))
+      """
+    Then the program has printed
+      """
+      end_turn
+      end_turn
+      finished
+      ['end_turn', 'end_turn']
+      credentials
+      """
+
   Scenario: A key that is accepted after all lifts the halt
     Given an API
     And the API has the faults

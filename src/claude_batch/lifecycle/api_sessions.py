@@ -25,7 +25,7 @@ from claude_batch.core.settings import naming_ledger
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import live_calls, queries, workspaces
 from claude_batch.ledger.single_calls import Place
-from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.ledger.store import Ledger, Record, Transaction
 from claude_batch.lifecycle.contact import workspace_of
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.live_answers import unanswered_words
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
 
 # Sessions -----------------------------------------------------------------------------------------
+
+TAKEOVER = 5.0
+"""Seconds in which a driver can take the place of one whose key was refused, if its own works."""
 
 
 class ApiSession(msgspec.Struct, eq=False):
@@ -65,6 +68,21 @@ class ApiSession(msgspec.Struct, eq=False):
     def is_driven(self) -> bool:
         """Whether its driver runs, in the leader's place or waiting for it."""
         return self.task is not None and not self.task.done()
+
+    def may_lift_halt(self, row: Record, now: float) -> bool:
+        """Return whether a workspace is halted for another key, and this driver may take over.
+
+        ``row`` is the workspace's. This key was accepted, and the other one was refused just now.
+        """
+        contact = self.driver.contact
+        return (
+            row.halt_reason == "credentials"
+            and 0 <= now - row.halted < TAKEOVER
+            and self.is_driven
+            and not self.driver.is_leader
+            and contact.made
+            and not contact.may_only_list
+        )
 
 
 async def open_client(

@@ -20,6 +20,7 @@ from claude_batch.ledger import cancellations, queries, single_calls, workspaces
 from claude_batch.ledger.single_calls import UNSENT, StoredCall
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.api_sessions import (
+    TAKEOVER,
     ApiSession,
     closed_error,
     closed_words,
@@ -287,7 +288,12 @@ class CallQueue:
         for session in self._sessions.values() if self._waiting else ():
             with self._ledger.read() as tx:
                 row = workspaces.workspace_row(tx, session.workspace_id)
-            if workspaces.halt_stands(row, self._ledger.now()):
+            now = self._ledger.now()
+            if not workspaces.halt_stands(row, now):
+                continue
+            if session.may_lift_halt(row, now):
+                asyncio.get_running_loop().call_later(TAKEOVER, self._engine.notify_callers)
+            else:
                 waiters = self._waiting.of(session)
                 self._waiting.fail(
                     waiters,
@@ -393,6 +399,11 @@ class CallQueue:
         if self._store.has_notes and not self._notes_planned:
             self._notes_planned = True
             asyncio.get_running_loop().call_later(NOTES_AFTER, self.note)
+
+    async def let_all_go(self) -> None:
+        """Let equal calls of a new engine take the requests over. Raises `LedgerError`."""
+        self.remove_departed()
+        self._store.note()
 
     def note(self) -> None:
         """Write which answers were taken, and which calls were let go."""

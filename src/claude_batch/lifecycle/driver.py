@@ -47,6 +47,7 @@ from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.submission import Refusals, Submission
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
+from claude_batch.money.prices import Prices
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.retry_policy import LONGEST_WAIT
 
@@ -104,6 +105,7 @@ class Driver(DriverPart):
         observers: Observers = NOBODY,
         functions: UserFunctions | None = None,
         holders: Sized = (),
+        prices: Prices | None = None,
     ) -> None:
         """Set up the driver; ``changed`` is called after each possible change of the ledger.
 
@@ -117,6 +119,7 @@ class Driver(DriverPart):
             observers,
             functions,
             holders,
+            prices,
             stopping=lambda: self._leaving,
         )
         super().__init__(context)

@@ -26,19 +26,21 @@ class DriverContext:
         observers: Observers = NOBODY,
         functions: UserFunctions | None = None,
         holders: Sized = (),
+        prices: Prices | None = None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Set up the context; ``stopping`` returns whether the driver is to end.
 
-        While there are ``holders``, nothing is sent; polling and collecting go on. Raises
-        `ActorConfigurationError` for unusable prices.
+        While there are ``holders``, nothing is sent; polling and collecting go on. ``prices`` are
+        those of the process's engine, if it has one. Raises `ActorConfigurationError` for unusable
+        ones.
         """
         self.ledger: Ledger = ledger
         self.high_water: HighWater = HighWater(ledger)
         self.client: BatchesClient = client
         self.settings: LedgerSettings = settings
         self.reporter: Reporter = Reporter(ledger, client, observers)
-        self.prices: Prices = prices_of(settings.prices)
+        self.prices: Prices = prices or prices_of(settings.prices)
         self.functions: UserFunctions = functions or UserFunctions()
         self.holders: Sized = holders
         self.stopping: Callable[[], bool] = stopping

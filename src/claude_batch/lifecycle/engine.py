@@ -50,7 +50,7 @@ from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.threads import DaemonThreads, EventLoopThread
 from claude_batch.lifecycle.tool_runner import ToolFinder, Workbench
-from claude_batch.money.prices import prices_of
+from claude_batch.money.prices import Prices, prices_of
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -90,9 +90,10 @@ class Engine:
     """The driver of one ledger, created by `Engine.acquire` and returned by `release`."""
 
     def __init__(self, ledger: Ledger, settings: LedgerSettings, finder: ToolFinder | None) -> None:
-        prices = prices_of(settings.prices)
         self.ledger = ledger
         self.settings = settings
+        self.prices: Prices = prices_of(settings.prices)
+        """The prices of everything that this process asks, as they were when the engine began."""
         self._users = 0
         self._sessions: dict[tuple[str, str], ApiSession] = {}
         self._lock = ledger.process_lock(settings)
@@ -112,7 +113,7 @@ class Engine:
         self.functions: UserFunctions = UserFunctions()
         """The functions of the user that this process asks; providers may add to them."""
         self._loop = EventLoopThread("claude-batch-engine")
-        self.calls: CallQueue = CallQueue(self, self._loop, self._sessions, prices)
+        self.calls: CallQueue = CallQueue(self, self._loop, self._sessions, self.prices)
         """The single calls of all callers."""
         self.noticing: Noticing = Noticing(
             ledger, self.observers, self._sessions, self.calls.runs, self.calls.end_held
@@ -133,6 +134,8 @@ class Engine:
 
         ``finder`` finds the tool functions that the conversations of a run call.
 
+        An engine that has failed gets no new user; a new one takes its place.
+
         Raises `LedgerError`. Raises `ActorConfigurationError` if another user of the same ledger
         runs with other ledger settings. Raises `EngineStoppedError` in a signal handler that has
         interrupted this method.
@@ -141,7 +144,13 @@ class Engine:
         # engines of a process cannot both lead a workspace.
         name = location if on_server(location) else str(path_of(location).resolve())
         with _engines_lock:
-            engine = _engines.get(name)
+            engine, failed = _engines.get(name), None
+            if engine is not None and engine._failure is not None and not engine._loop.closed:
+                # Before an equal call is made, which would be sent, and paid for, again.
+                engine._loop.run(engine.calls.let_all_go()).result()
+                # Its last user ends it. Until then `shutdown_all` must find it.
+                failed, engine = _engines.pop(name), None
+                _engines[f"{name} {id(failed)}"] = failed
             if engine is not None and not engine._loop.closed:
                 if engine.settings != settings:
                     theirs = msgspec.structs.asdict(engine.settings)
@@ -158,6 +167,8 @@ class Engine:
                     )
             else:
                 engine = _engines[name] = cls._start(name, location, settings, finder)
+                if failed is not None:
+                    engine.workbench.inherit(failed.workbench)
             engine._users += 1
             return engine
 
@@ -235,6 +246,7 @@ class Engine:
                 self.observers,
                 self.functions,
                 self._holders,
+                self.prices,
             )
             driver.reporter.follow = self.noticing.follow
             session = self._sessions[name] = ApiSession(client, driver)
@@ -246,7 +258,7 @@ class Engine:
             with self.ledger.write() as tx:
                 workspaces.ask_probe(tx, session.workspace_id)
             # Before a caller asks what holds its run: it may be a price that was not known then.
-            price_by(self.ledger, None, prices_of(self.settings.prices))
+            price_by(self.ledger, None, self.prices)
             session.task = asyncio.create_task(self._guard(session.driver))
         return session
 
@@ -356,6 +368,7 @@ class Engine:
                 return
             if changed and not (ours and time.monotonic() - looked < BUSY_WATCH_INTERVAL):
                 changed, looked = False, time.monotonic()
+                self.prices.warn_if_changed()
                 self._notify()
                 self.wake_drivers()
 

@@ -68,6 +68,7 @@ from claude_batch.lifecycle.polling import (
     split_lines,
     walk,
 )
+from claude_batch.money.prices import Prices
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.conversation import possible_calls
 from claude_batch.wire.encoding import parse_custom_id
@@ -588,7 +589,11 @@ class Refetched(msgspec.Struct):
 
 
 async def refetch(
-    ledger: Ledger, client: BatchesClient, settings: LedgerSettings, run_id: str
+    ledger: Ledger,
+    client: BatchesClient,
+    settings: LedgerSettings,
+    run_id: str,
+    prices: Prices | None = None,
 ) -> Refetched:
     """Fetch every batch again that lacks results of a run, and store what arrives.
 
@@ -606,7 +611,7 @@ async def refetch(
             f"{run_id} was sent to {there}, but this key is for {client.base_url}; name the "
             "run's server with --base-url. Nothing was fetched"
         )
-    collection = Collection(DriverContext(ledger, client, settings))
+    collection = Collection(DriverContext(ledger, client, settings, prices=prices))
     again = f"{_KEPT}; try again later"
     done = Refetched()
     for row in rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from typing import Any, cast
 
 from claude_batch.core.answer_parts import Usage
 from claude_batch.money.rates import Charge, Rates, Tariff
+
+_log = logging.getLogger(__name__)
 
 _CATEGORIES = (
     "input_mtok",
@@ -46,9 +49,16 @@ _REMEMBERED = 1024
 class Prices:
     """Prices of models. Each model is looked up once a day. Safe to share between threads."""
 
-    def __init__(self, own: Mapping[str, Tariff] | None = None) -> None:
-        """``own`` has prices by model name, which take precedence over all others."""
+    def __init__(
+        self,
+        own: Mapping[str, Tariff] | None = None,
+        file: Path | None = None,
+        state: tuple[int, int] | None = None,
+    ) -> None:
+        """``own`` has prices by model name, read from ``file``; they take precedence."""
         self._own = own or {}
+        self._file = file
+        self._state = state
         self._known = lru_cache(maxsize=_REMEMBERED)(self._find)
 
     @cached_property
@@ -57,6 +67,18 @@ class Prices:
         listed = version("genai-prices")
         own = blake2b(repr(sorted(self._own.items())).encode(), digest_size=16)
         return f"{listed} {own.hexdigest()} {_RULES}"
+
+    def warn_if_changed(self) -> None:
+        """Warn once if the file has changed since it was read."""
+        state = _state_of(self._file)
+        if state not in (None, self._state):
+            _log.warning(
+                "the prices in %s have changed, but this process goes on with those that it has "
+                "read. Restart it, or close all providers of the ledger, to use the new ones",
+                self._file,
+                extra={"for_people": True},
+            )
+            self._file = None
 
     def charge(self, model: str, usage: Usage, *, batch: bool, at: float) -> Charge | None:
         """Return the cost of an answer; None if the model's price or its tokens are unknown.
@@ -206,12 +228,21 @@ def _price(value: Any, prompt: int) -> Any:
     return max(reached, key=lambda tier: tier.start).price if reached else value.base
 
 
+def _state_of(file: Path | None) -> tuple[int, int] | None:
+    """Return what differs once a file was written; None without one, or if it cannot be found."""
+    try:
+        found = None if file is None else file.stat()
+    except OSError:
+        return None
+    return found and (found.st_mtime_ns, found.st_size)
+
+
 @lru_cache(maxsize=16)
-def _of_file(path: Path, _state: tuple[int, int]) -> Prices:
+def _of_file(path: Path, state: tuple[int, int] | None) -> Prices:
     # Most programs have no price file, and the YAML reader is a thirtieth of the start of `run`.
     from claude_batch.money.price_file import read_prices
 
-    return Prices(read_prices(path))
+    return Prices(read_prices(path), path.absolute(), state)
 
 
 _listed_only = Prices()
@@ -226,9 +257,4 @@ def prices_of(path: str | os.PathLike[str] | None = None) -> Prices:
     if not path or not os.fspath(path):
         return _listed_only
     file = Path(os.path.expanduser(path))  # reading it reports a home that is not there
-    try:
-        found = file.stat()
-        state = (found.st_mtime_ns, found.st_size)
-    except OSError:
-        state = (0, 0)  # reading the file raises the error
-    return _of_file(file, state)
+    return _of_file(file, _state_of(file))  # and a file that is not there

@@ -463,7 +463,7 @@ class ClaudeBatchProvider(EngineAccess):
         return Estimation(
             self._encoders.of(actor),
             self._mode(actor),
-            prices_of(self.settings.prices),
+            self.prices,
             actor=actor,
             ledger=self.ledger,
             credentials=self.credentials,

@@ -24,6 +24,7 @@ from claude_batch.core.errors import (
     ActorConfigurationError,
     EngineStoppedError,
     InvalidRequestError,
+    LedgerError,
     for_one_caller,
 )
 from claude_batch.core.events import ObserverLike
@@ -58,7 +59,7 @@ from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.contact import Contact
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.threads import REST_SECONDS
-from claude_batch.money.prices import prices_of
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.cost_report import price_unpriced
 from claude_batch.providers.document_upload import CallDocuments
 from claude_batch.providers.status import RunStatus, require_run, status_in
@@ -108,7 +109,7 @@ def prune(
     Raises `RunNotFoundError`, and `InvalidRequestError` for a named run that must be kept, before
     anything is removed.
     """
-    ledger, prices = engine.ledger, prices_of(engine.settings.prices)
+    ledger, prices = engine.ledger, engine.prices
     with ledger.read() as tx:
         named = [str(require_run(ledger, tx, each).id) for each in run_ids]
         chosen = list(dict.fromkeys(named))
@@ -300,6 +301,12 @@ class EngineAccess(Closing):
         return None if engine is None or session is None else Entered(engine, session)
 
     @property
+    def prices(self) -> Prices:
+        """Return the prices of the open engine; those of the file now, if none is open."""
+        engine = self._engine
+        return prices_of(self.settings.prices) if engine is None else engine.prices
+
+    @property
     def known_address(self) -> str | None:
         """Return the base URL in use or configured; None if the environment decides."""
         if (session := self._session) is not None:
@@ -355,11 +362,12 @@ class EngineAccess(Closing):
     def opening(self) -> Future[Entered]:
         """Open the ledger if it is not open yet, without blocking the caller.
 
+        It is opened anew if `has_failed`, because other calls would fail for good.
         The future raises what `session` would raise. It belongs to the caller, as does its error.
         """
         own: Future[Entered] = Future()
         own.set_running_or_notify_cancel()  # it gets its outcome even if nobody waits any more
-        if (entered := self.entered) is not None:
+        if (entered := self.entered) is not None and not self.has_failed:
             own.set_result(entered)
             return own
 
@@ -371,6 +379,12 @@ class EngineAccess(Closing):
 
         self._shared_opening().add_done_callback(hand_over)
         return own
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a fault of the ledger that may have passed has stopped the engine."""
+        failure = None if (engine := self._engine) is None else engine.failure
+        return isinstance(failure, LedgerError) and failure.passes
 
     def _shared_opening(self) -> Future[Entered]:
         with self._planning:
@@ -391,6 +405,8 @@ class EngineAccess(Closing):
         return opening
 
     def _open(self, opening: Future[Entered]) -> None:
+        with self.opens:
+            failed = self._leave() if self.has_failed else None
         try:
             session = self.session()
             entered = Entered(self.engine(), session)
@@ -399,6 +415,7 @@ class EngineAccess(Closing):
         else:
             self._opening = None
             opening.set_result(entered)
+        self._release(failed)  # not before, because its last calls may need the new one
 
     def _fail(self, opening: Future[Entered], error: BaseException) -> None:
         self._opening = None  # the next caller tries again
@@ -422,8 +439,15 @@ class EngineAccess(Closing):
         """
         with self.opens:
             self.closed = True
-            engine, self._engine = self._engine, None
-            self._session = None
+            engine = self._leave()
+        self._release(engine)
+
+    def _leave(self) -> Engine | None:
+        engine, self._engine = self._engine, None
+        self._session = None
+        return engine
+
+    def _release(self, engine: Engine | None) -> None:
         if engine is not None:
             engine.release()
             engine.observers.detach(self._observers)

@@ -40,7 +40,6 @@ from claude_batch.ledger.store import Transaction
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.recovery import Refetched, refetch
 from claude_batch.lifecycle.tool_runner import check_blocking, in_asynchronous_tool, note_asking
-from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import CostReport, cost_of, set_budget
 from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.export import (
@@ -186,7 +185,7 @@ class Run(Closing):
         ``status``: a status that was just read, to avoid a second read.
         """
         if self._progress is None:
-            prices = prices_of(self._engine_access.settings.prices)
+            prices = self._engine_access.prices
             self._progress = ProgressReader(self._engine.ledger, self.id, prices)
         return self._progress.read(status or self.status())
 
@@ -384,7 +383,7 @@ class Run(Closing):
     def set_budget_sync(self, usd: Decimal | str | float | None) -> None:
         """Run `set_budget` synchronously, with or without a running event loop."""
         amount = None if usd is None else nano_dollars(usd)
-        prices = prices_of(self._engine_access.settings.prices)
+        prices = self._engine_access.prices
         set_budget(self._engine.ledger, "run", self.id, amount, prices)
         self._engine.wake()
 
@@ -441,7 +440,7 @@ class Run(Closing):
     def fetch_missing(self) -> Refetched:
         """Run `refetch_sync`, and also return what is still missing or unavailable from the API."""
         engine, session = self._engine, self._access.session()
-        work = refetch(engine.ledger, session.client, self._engine_access.settings, self.id)
+        work = refetch(engine.ledger, session.client, engine.settings, self.id, engine.prices)
         fetched = engine.do(work).result()
         if fetched.found:
             engine.noticing.follow([self.id])

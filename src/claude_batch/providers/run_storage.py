@@ -35,7 +35,6 @@ from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.enqueue import NewRun
 from claude_batch.lifecycle.tool_runner import check_blocking
-from claude_batch.money.prices import prices_of
 from claude_batch.providers.document_upload import Uploads
 from claude_batch.providers.estimation import Estimate, stored_estimate
 from claude_batch.providers.keywords import CallKeywords
@@ -158,6 +157,8 @@ class RunStorage(ProviderPart):
         """Run `store` on this thread; Ctrl-C ends it."""
         check_synchronous(requests)
         check_blocking(conversation_settings_of(actor).tools)
+        if self._engine_access.has_failed:
+            self._engine_access.opening().result()
         mode = self._mode_of(actor, settings)
         with self._holding(mode, requests, options):
             writer = self._writer(actor, mode, options)
@@ -253,7 +254,7 @@ class RunStorage(ProviderPart):
             refused=options.refused,
             on_stored=options.on_stored,
             preflight=preflight,
-            prices=prices_of(self._engine_access.settings.prices),
+            prices=self._engine_access.prices,
             workbench=engine.workbench,
             conversation=conversation,
             drives=self._drive,
@@ -297,7 +298,7 @@ class RunStorage(ProviderPart):
             whole_run = (range(writer.count), writer.asked.mode)
             places, mode = whole_run if options.new else writer.to_send()
             if places:
-                prices = prices_of(self._engine_access.settings.prices)
+                prices = self._engine_access.prices
                 options.on_estimate(
                     stored_estimate(writer, prices, places, mode, whole=options.estimate_all)
                 )

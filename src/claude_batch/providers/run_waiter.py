@@ -12,6 +12,7 @@ from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
 from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
 from claude_batch.ledger import conversations, enqueue, queries, unknown_batches, workspaces
 from claude_batch.lifecycle.api_sessions import (
+    TAKEOVER,
     ApiSession,
     halted_error,
     other_key_error,
@@ -108,6 +109,7 @@ class RunWaiter:
         self._on_timeout = on_timeout
         self._cancel = cancel
         self._intervals = intervals
+        self._may_lift = False
 
     @property
     def _engine(self) -> Engine:
@@ -154,7 +156,7 @@ class RunWaiter:
             unsent, workspace, held, driven = yield Pause(self._engine.look(self._sending))
             if unsent <= held:
                 return
-            if workspaces.halt_stands(workspace, self._engine.ledger.now()):
+            if self._is_halted(workspace):
                 raise halted_error(workspace, self._run_id, self._location)
             if not driven or self._engine.ledger.now() >= self._deadline:
                 return
@@ -235,12 +237,18 @@ class RunWaiter:
             is_refused = is_refused and undriven
         # With a refused key, nobody asks the API for the run's batches.
         at_api = any(state in _SENT for state in counts) and not is_refused
-        if workspaces.halt_stands(workspace, self._engine.ledger.now()) and not at_api:
+        if self._is_halted(workspace) and not at_api:
             cancelled = row.cancelled is not None
             raise halted_error(workspace, self._run_id, self._location, cancelled=cancelled)
         if held is not None and held.for_good:
             raise held_error(self._run_id, held, self._location)
         return unknown
+
+    def _is_halted(self, workspace: Any) -> bool:
+        """Return whether sending is halted, and no driver of this process is about to go on."""
+        now = self._engine.ledger.now()
+        self._may_lift = self._access.session().may_lift_halt(workspace, now)
+        return workspaces.halt_stands(workspace, now) and not self._may_lift
 
     def _left_behind(self) -> tuple[tuple[str, ...], str]:
         """Return the ids of the run's batches at the API, and its trouble."""
@@ -254,7 +262,8 @@ class RunWaiter:
     def patience(self, cancelled_at: float | None) -> float:
         """Return the seconds that are left; ``cancelled_at``: when the wait cancelled the run."""
         until = self._deadline if cancelled_at is None else cancelled_at + CANCEL_GRACE
-        return max(0.0, until - self._engine.ledger.now())
+        left = max(0.0, until - self._engine.ledger.now())
+        return min(left, TAKEOVER) if self._may_lift else left
 
     def check(self, cancelled_at: float | None) -> Generator[Pause | Any, Any, float | None]:
         """Raise if the wait cannot succeed, or took too long; return when it cancelled the run."""
@@ -306,6 +315,7 @@ class Wait:
         self._waiter = waiter
         self._access = access
         self._watch = RunWatch(access.run_id)
+        self._engine: Engine | None = None
         self._version = 0
         self._looked = 0.0
         self.cancelled_at: float | None = None
@@ -326,8 +336,13 @@ class Wait:
             self._looked = time.monotonic() - begun
             if is_enough(found):
                 return found
+            if engine is not self._engine:
+                # A new wait begins with a new engine if the last one has failed.
+                self._engine, _ = yield Pause(self._access.engine_access.opening())
+                self._watch = RunWatch(self._watch.run_id)
+                if engine is not self._engine:
+                    continue
             engine.check()
-            yield Pause(self._access.engine_access.opening())
             self.cancelled_at = yield from self._waiter.check(self.cancelled_at)
             yield from self.rest(self._waiter.patience(self.cancelled_at))
 
