@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -66,8 +67,14 @@ def _(context: Context) -> None:
 
 
 @rule("its probes answer")
-def _(context: Context, path: str, method: str = "GET") -> dict[str, object]:
-    response = httpx2.request(method, context.probes + path, timeout=30)
+def _(
+    context: Context, path: str, method: str = "GET", *, at_last: bool = False
+) -> dict[str, object]:
+    """``at_last``: once it is no longer 200."""
+    ask = partial(httpx2.request, method, context.probes + path, timeout=30)
+    if at_last:
+        until(lambda: ask().status_code != 200)
+    response = ask()
     return {"status": response.status_code, "text": response.text.rstrip("\n")}
 
 
