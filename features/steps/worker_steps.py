@@ -52,8 +52,9 @@ def said(context: Context) -> str:
 
 
 @when('the worker has said "{words}"')
-def _(context: Context, words: str) -> None:
-    until(lambda: words in said(context))
+@when('the worker has said "{words}" {times:d} times')
+def _(context: Context, words: str, times: int = 1) -> None:
+    until(lambda: said(context).count(words) == times)
 
 
 @when("callers of its probes reset their connections")
