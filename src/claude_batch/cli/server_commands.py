@@ -8,6 +8,7 @@ whether requests are sent. They are apart, because an outage of the database mus
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import sys
@@ -353,6 +354,10 @@ def dashboard_command(
             start_demo(provider)
         else:
             require_ledger(location)
+        # Python's own thresholds. Those of a short command keep the cycles of broken responses,
+        # each with a page of results, until there are a million new objects.
+        gc.freeze()
+        gc.set_threshold(700, 10, 10)
         try:
             DashboardServer(location, settings).serve(_announcing(settings, opens=not no_open))
         except OSError as error:
