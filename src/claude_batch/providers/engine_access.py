@@ -608,7 +608,11 @@ class EngineAccess(Closing):
         seconds = parse_duration(older_than)
         if isinstance(runs, str):
             raise InvalidRequestError(f"runs must be a list of ids, not a text; give [{runs!r}]")
-        return prune(self.engine(), self.session, older_than=seconds, run_ids=runs, dry_run=dry_run)
+        engine = self.engine()
+        pruned = prune(engine, self.session, older_than=seconds, run_ids=runs, dry_run=dry_run)
+        for run_id in () if dry_run else pruned.runs:
+            engine.workbench.forget(run_id)
+        return pruned
 
 
 def _before_fork() -> None:
