@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -41,6 +42,12 @@ def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
             return value
         time.sleep(min(0.1, max(0.02, waited / 10)))
     raise AssertionError("it did not happen in time")
+
+
+def memory_of(process: subprocess.Popen[Any]) -> int:
+    """Return the resident memory of a process in bytes."""
+    with open(f"/proc/{process.pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class KeptLog(logging.Handler):

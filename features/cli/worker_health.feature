@@ -22,6 +22,15 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
       | /readyz   | 503    | sending is halted (billing)…                |
     Then it ends at SIGTERM with 0 and says "the worker has ended"
 
+  Scenario: A worker that has never reached the API is not ready
+    Given a reader with a key and a server
+    When a worker is started with probes on a free port and --base-url http://127.0.0.1:1
+    Then its probes answer as follows
+      | path     | at last | status | text                                  |
+      | /readyz  | yes     | 503    | http://127.0.0.1:1 cannot be reached… |
+      | /healthz | no      | 200    | ok                                    |
+    And it ends at SIGTERM with 0 and says "the worker has ended"
+
   Scenario: A worker says once that runs of another base URL wait, which it cannot send
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
@@ -31,6 +40,16 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
       | path     | status | text |
       | /readyz  | 200    | ok   |
     And it ends at SIGTERM with 0 and says "1 run waits for another base URL, http://localhost:"
+
+  Scenario: A worker names a run of another base URL that is stored while it works
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a worker is started with probes on a free port
+    And a command runs: submit actor.yaml asks.jsonl --base-url http://localhost:PORT
+    And the worker has said "1 run waits for another base URL, http://localhost:"
+    And a command runs: submit actor.yaml asks.jsonl --base-url http://localhost:PORT --new
+    And the worker has said "1 run waits for another base URL" 2 times
+    Then it ends at SIGTERM with 0 and says "the worker has ended"
 
   Scenario: A worker says once that runs of another key's workspace wait
     Given a command's API with {"workspaces": {"sk-other": "wrkspc_other"}}

@@ -84,3 +84,11 @@ Feature: Who may see the dashboard
       | /    | review of abstracts papers/reviewer  |
       | /    | contracts legal/extractor held       |
     And it ends at SIGINT with 0, while a page is open
+
+  Scenario: Downloads that browsers break off leave nothing in the memory of the command
+    Given a ledger with runs for the dashboard
+      | run   | prompts |
+      | knots | <3000>  |
+    When "claude-batch dashboard --no-open --port 0" is started
+    Then after 200 downloads of "knots" that a browser breaks off, it has taken at most 80 MiB more
+    And it ends at SIGINT with 0, while a page is open

@@ -49,6 +49,10 @@ Feature: A request more costs three rows, and neither a transaction nor a call o
     And 20 runs are waited for, one of them ends, and one look is counted
     Then none of it grows with their number
 
+  Scenario: A call that joins a long run of an earlier process does not read all its answers
+    Given an API
+    Then calls that wait in a run of 1300 answers read at most 502 of them
+
   Scenario: Delivering answers asks one question for all runs whose callers wait
     When callers wait for calls of 5 runs, and one delivery is counted
     And callers wait for calls of 30 runs, and one delivery is counted

@@ -193,6 +193,14 @@ Feature: Observers receive every step, and cannot harm a run
     And the log has 1 line that says "is too slow: its oldest events"
     And the log has 1 line that says "missed 499 events"
 
+  Scenario: An observer that is too slow again is warned of again, at most once a minute
+    Then the log says how many events such an observer has lost as follows
+      | rounds                  | log               |
+      | 0 1002                  | 1 event           |
+      | 0 1003, 30 1002         | 1 event           |
+      | 0 1003, 61 5000         | 1 event, 3 events |
+      | 0 1002, 61 999, 62 1003 | 1 event, 2 events |
+
   Scenario: An observer of two providers receives each event once, until both are closed
     Given an API
     And an observer that remembers

@@ -31,6 +31,19 @@ Feature: Conversations go on by themselves in the next batch
       | 0.tools.2                              |                                 |
     And each turn begins with the one before it, byte for byte
 
+  Scenario: The functions of a run are forgotten once all its requests have succeeded, or it is pruned
+    Given an API
+    And a batch provider
+    And its actor has the tool that notes its calls
+    Then the process keeps the functions of these runs after the last one, if it says so
+      | prompt                                            | kept   |
+      | One [[sandbox:tools]]                             | no     |
+      | Two [[sandbox:errored:invalid_request_error]]     | yes    |
+      | Three [[sandbox:errored:invalid_request_error]]   | pruned |
+      | Four [[sandbox:tools]]                            | no     |
+      | Five                                              | no     |
+      | Six                                               | yes    |
+
   Scenario: Tools can be functions that no other process can import
     Given an API
     And a batch provider

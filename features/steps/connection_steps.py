@@ -12,6 +12,7 @@ import threading
 import time
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
+from unittest import mock
 
 import anthropic
 import httpx2
@@ -22,8 +23,10 @@ from hostile_server import QuietServer
 from tables import rule
 
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.wire.batches_client import ApiError, BatchesClient
+from claude_batch.wire.batches_client import ApiError, BatchesClient, Outage
 from claude_batch.wire.connection import Connection, Unreachable
+from claude_batch.wire.error_table import fault_of_response
+from claude_batch.wire.inbound import Redaction
 
 _PATH = "/v1/messages"
 _OF_CREDENTIALS = ("ANTHROPIC_", "SSL_CERT_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -148,6 +151,32 @@ def _(answer: str) -> dict[str, object]:
 
     client = asyncio.run(ask())
     return {"hours_ahead": round(client.clock_offset / 3600), "workspace": client.workspace}
+
+
+@rule("calls of the API that end so are reported")
+def _(ends: str) -> dict[str, object]:
+    """Each end is the minute of a call and what came: an answer, a 502 of a proxy, or a fault."""
+    outage = Outage("http://there/")
+    with (
+        mock.patch("claude_batch.wire.batches_client._log") as log,
+        mock.patch("time.monotonic") as clock,
+    ):
+        for each in ends.split(", "):
+            at, came = each.split(" ", 1)
+            clock.return_value = 1000.0 + 60.0 * float(at)
+            outage.note(_ENDS[came])
+        lines = [call.args[0] % call.args[1:] for call in log.method_calls]
+        return {"log": "; ".join(lines), "not_ready": outage.why() or ""}
+
+
+_OVERLOADED = b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'
+_PLAIN = Redaction.of("http://there")
+_ENDS = {
+    "answer": None,
+    "busy": ApiError(fault_of_response(529, {"request-id": "req_1"}, _OVERLOADED, _PLAIN)),
+    "502": ApiError(fault_of_response(502, {}, b"Bad Gateway", _PLAIN)),
+    "fault": Unreachable("ConnectError"),
+}
 
 
 @rule("messages are shown with a header of one's own")

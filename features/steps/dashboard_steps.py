@@ -21,7 +21,7 @@ from behave.runner import Context
 from dashboards import form_of, matches, page_of, path_of, until_said
 from html_pages import read_html
 from page_code_steps import ROOT
-from staging import make_provider, start_api, until
+from staging import make_provider, memory_of, start_api, until
 
 import claude_batch as cb
 from claude_batch.dashboard import DashboardSettings, ledger_reader
@@ -32,12 +32,13 @@ from claude_batch.providers.reruns import unknown_sendings
 @given("a ledger with runs for the dashboard")
 @given("a ledger with runs for the dashboard, and {settings:JsonObject}")
 def _(context: Context, settings: dict[str, Any] | None = None) -> None:
-    """Each row is a run that has ended; the column `words` is its prompts, `<many>` for 120."""
+    """Each row is a run that has ended, with its prompts; `<many>` are 120, `<3000>` are 3,000."""
     start_api(context, uses_tools=True)
     make_provider(context, **(settings or {}))
     context.dashboard_runs = {}
     for row in context.table or ():
-        prompts = [f"Name knot {n}." for n in range(120)] if row["prompts"] == "<many>" else None
+        count = {"<many>": 120, "<3000>": 3000}.get(row["prompts"], 0)
+        prompts = [f"Name knot {n}." for n in range(count)]
         requests = [
             cb.ActorRequest(text, key=f"{row['run']}-{number}")
             for number, text in enumerate(prompts or json.loads(row["prompts"]), 1)
@@ -218,6 +219,20 @@ def _(context: Context, words: str) -> None:
     assert found, (line, process.stderr and process.poll() is not None and process.stderr.read())
     context.browser = httpx2.Client(base_url=found[1], timeout=30)
     context.add_cleanup(context.browser.close)
+
+
+@then(
+    'after {count:d} downloads of "{run}" that a browser breaks off, it has taken at most {mib:d} '
+    "MiB more"
+)
+def _(context: Context, count: int, run: str, mib: int) -> None:
+    path = f"/runs/{context.dashboard_runs[run].id}/results.jsonl"
+    before = memory_of(context.dashboard_process)
+    for _ in range(count):
+        with context.browser.stream("GET", path) as response:
+            next(response.iter_bytes(1000))
+    grown = (memory_of(context.dashboard_process) - before) / 2**20
+    assert grown <= mib, f"{grown} MiB"
 
 
 @then("it ends at SIGINT with {code:d}, while a page is open")

@@ -6,10 +6,12 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
@@ -20,6 +22,7 @@ from tables import rule
 import claude_batch as cb
 from claude_batch.core import events
 from claude_batch.core.events import Event
+from claude_batch.lifecycle import observers as observers_module
 from claude_batch.lifecycle.observers import Observers, message_of_event
 
 
@@ -194,31 +197,61 @@ def _(context: Context, count: int, words: str) -> None:
     assert len(_lines(context, words)) == count, [each.getMessage() for each in context.kept]
 
 
+class _Busy:
+    """An observer that is busy with its first event until all are reported."""
+
+    def __init__(self) -> None:
+        self.end, self.begun = threading.Event(), threading.Event()
+        self.taken: list[int] = []
+        self.observers = Observers("a ledger", log=False)
+        self.observers.attach([self.take])
+
+    def take(self, event: events.RequestsQueued) -> None:
+        self.begun.set()
+        self.end.wait(30)
+        self.taken.append(event.requests)
+
+    def tell(self, told: int) -> list[int]:
+        for event in (self.end, self.begun):
+            event.clear()
+        self.taken.clear()
+        for number in range(told):
+            self.observers.report(
+                events.RequestsQueued(
+                    ledger="a ledger", run_id="run", actor="a", requests=number, kind="run"
+                )
+            )
+            assert self.begun.wait(30)
+        self.end.set()
+        until(lambda: self.taken and self.taken[-1] == told - 1)
+        return self.taken
+
+
 @rule("an observer that is busy with its first event takes")
 def _(context: Context, told: int) -> dict[str, int]:
     keep_log(context, logging.WARNING)
-    end, busy = threading.Event(), threading.Event()
-    taken: list[int] = []
-
-    def take(event: events.RequestsQueued) -> None:
-        busy.set()
-        end.wait(30)
-        taken.append(event.requests)
-
-    observers = Observers("a ledger", log=False)
-    observers.attach([take])
-    for number in range(told):
-        observers.report(
-            events.RequestsQueued(
-                ledger="a ledger", run_id="run", actor="a", requests=number, kind="run"
-            )
-        )
-        assert busy.wait(30)
-    end.set()
-    until(lambda: taken and taken[-1] == told - 1)
-    observers.close()
+    busy = _Busy()
+    taken = busy.tell(told)
+    busy.observers.close()
     assert taken[1:] == list(range(taken[1], told)), taken
     return {"first": taken[0], "second": taken[1], "last": taken[-1]}
+
+
+@rule("the log says how many events such an observer has lost")
+def _(rounds: str) -> str:
+    """Each round has its second and its events, and ends when the observer has caught up."""
+    busy = _Busy()
+    with (
+        mock.patch.object(observers_module, "_log") as log,
+        mock.patch.object(observers_module, "time") as clock,
+    ):
+        for each in rounds.split(", "):
+            second, told = map(int, each.split(" "))
+            clock.monotonic.return_value = 1000.0 + second
+            busy.tell(told)
+    busy.observers.close()
+    lines = [call.args[0] % call.args[1:] for call in log.warning.call_args_list]
+    return ", ".join(re.sub(r".* dropped \((.*) so far\)", r"\1", line) for line in lines)
 
 
 @then("it was told how much waits")

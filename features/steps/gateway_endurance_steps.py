@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import resource
 import selectors
 import signal
@@ -21,7 +20,7 @@ from cli_steps import keep_end
 from gateway_steps import body_of
 from pages import page
 from sqlalchemy import func, select
-from staging import ledger_values, start_api, until
+from staging import ledger_values, memory_of, start_api, until
 
 from claude_batch.gateway.gateway_app import GatewayApp
 from claude_batch.gateway.gateway_state import Gateway
@@ -148,9 +147,9 @@ def _(context: Context, count: int, size: int, most: int) -> None:
     async def memory_of_a_call() -> float:
         # What the first calls import and open is not theirs.
         writers = [await open_call(-1)]
-        before = _memory(context.gateway_process)
+        before = memory_of(context.gateway_process)
         writers += await asyncio.gather(*map(open_call, range(count)))
-        grown = _memory(context.gateway_process) - before
+        grown = memory_of(context.gateway_process) - before
         metrics = await asyncio.to_thread(_metrics, context)
         assert f"calls_waiting {count + 1}.0" in metrics, metrics
         for writer in writers:
@@ -182,11 +181,6 @@ def start_process(context: Context, command: list[str]) -> None:
             process.stdout.close()
 
     context.add_cleanup(end)
-
-
-def _memory(process: subprocess.Popen[bytes]) -> int:
-    with open(f"/proc/{process.pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _metrics(context: Context) -> str:

@@ -16,11 +16,11 @@ from behave import then, when
 from behave.runner import Context
 from sqlalchemy import delete, event, func, select, update
 from sqlalchemy.pool import Pool
-from staging import QUICK, make_provider, writing
+from staging import QUICK, ledger_values, make_provider, writing
 
 import claude_batch as cb
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import cancellations
+from claude_batch.ledger import cancellations, queries
 from claude_batch.ledger.schema import batches, requests, results
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import collection
@@ -247,6 +247,47 @@ def _(context: Context, count: int) -> None:
         ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
         asyncio.run(deliver(ledger, work))
         ledger.close()
+
+
+@then("calls that wait in a run of {count:d} answers read at most {most:d} of them")
+def _(context: Context, count: int, most: int) -> None:
+    """One waits for the last answer, and one for an answer that comes later."""
+    make_provider(context)
+    run = context.actor.submit_sync([f"prompt {n}" for n in range(count)])
+    run.wait_sync()
+    context.provider.close()
+    of_run = requests.c.run_id == run.id
+    seqs = ledger_values(select(requests.c.seq).where(of_run).order_by(requests.c.seq))
+    [last] = ledger_values(select(func.max(requests.c.finished)).where(of_run))
+    later = update(requests).where(requests.c.seq == seqs[-2])
+    with writing() as tx:
+        tx.execute(later.values(state=RequestState.QUEUED, finished=None))
+    read = Counter[str]()
+    answers_since = queries.answers_since
+
+    def counted(*given: Any, **more: Any) -> Any:
+        found = answers_since(*given, **more)
+        read["answers"] += len(found)
+        return found
+
+    async def deliver(ledger: Ledger) -> None:
+        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 4)
+        futures = [CallFuture(), CallFuture()]
+        for seq, future in zip(seqs[-2:], futures, strict=True):
+            waiter = Waiter(future, seq, run.id, None, cb.BatchProcessingMode())
+            waiting.add(waiter, seconds=60.0)
+        waiting.deliver()
+        assert [each.done() for each in futures] == [False, True]
+        with writing() as tx:
+            tx.execute(later.values(state=RequestState.SUCCEEDED, finished=last + 1))
+        waiting.deliver()
+        assert all(each.done() for each in futures)
+
+    with mock.patch.object(queries, "answers_since", counted):
+        ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+        asyncio.run(deliver(ledger))
+        ledger.close()
+    assert read["answers"] <= most, read
 
 
 @then("none of it grows with their number")

@@ -243,6 +243,22 @@ def _(context: Context, count: int, prompt: str) -> None:
     context.results = list(context.actor.respond_all_sync(prompts))
 
 
+@then("the process keeps the functions of these runs after the last one, if it says so")
+def _(context: Context) -> None:
+    """A run that is ``pruned`` has failed requests, which may be retried until then."""
+    provider, ids = context.provider, list[str]()
+    for row in context.table:
+        run = context.actor.submit_sync([row["prompt"]])
+        run.wait_sync()
+        run.mark_delivered()
+        ids.append(run.id)
+    kept = {row["prompt"]: run_id for row, run_id in zip(context.table, ids, strict=True)}
+    provider.prune(runs=[kept[row["prompt"]] for row in context.table if row["kept"] == "pruned"])
+    workbench = provider.engine().workbench
+    for row in context.table:
+        assert workbench.runs_undriven(kept[row["prompt"]]) == (row["kept"] == "yes"), row
+
+
 @given("its actor begins with a long text")
 def _(context: Context) -> None:
     configuration = context.actor.configuration

@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -51,8 +52,9 @@ def said(context: Context) -> str:
 
 
 @when('the worker has said "{words}"')
-def _(context: Context, words: str) -> None:
-    until(lambda: words in said(context))
+@when('the worker has said "{words}" {times:d} times')
+def _(context: Context, words: str, times: int = 1) -> None:
+    until(lambda: said(context).count(words) == times)
 
 
 @when("callers of its probes reset their connections")
@@ -66,8 +68,14 @@ def _(context: Context) -> None:
 
 
 @rule("its probes answer")
-def _(context: Context, path: str, method: str = "GET") -> dict[str, object]:
-    response = httpx2.request(method, context.probes + path, timeout=30)
+def _(
+    context: Context, path: str, method: str = "GET", *, at_last: bool = False
+) -> dict[str, object]:
+    """``at_last``: once it is no longer 200."""
+    ask = partial(httpx2.request, method, context.probes + path, timeout=30)
+    if at_last:
+        until(lambda: ask().status_code != 200)
+    response = ask()
     return {"status": response.status_code, "text": response.text.rstrip("\n")}
 
 

@@ -8,6 +8,7 @@ whether requests are sent. They are apart, because an outage of the database mus
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import sys
@@ -36,6 +37,7 @@ from claude_batch.cli.options import (
     require_value,
 )
 from claude_batch.cli.user_messages import EXIT_CODES, print_line, say
+from claude_batch.core.errors import ActorError
 from claude_batch.core.settings import with_schema, without_password
 from claude_batch.dashboard import TOKEN_VARIABLE, DashboardSettings
 from claude_batch.gateway import GatewaySettings
@@ -99,6 +101,33 @@ def _report_halts(event: Event, *, options: ProviderOptions) -> None:
         )
     elif isinstance(event, SendingResumed):
         say(message_of_event(event))
+
+
+@contextlib.contextmanager
+def naming_other_runs(provider: ClaudeBatchProvider) -> Generator[None]:
+    """Log the runs that the provider cannot send, also those that are stored while it runs."""
+    ended = threading.Event()
+
+    def look() -> None:
+        rest = 0.0
+        while not ended.wait(rest):
+            begun = time.monotonic()
+            with contextlib.suppress(ActorError):  # the command reports why it stops
+                provider.warn_of_other_runs()
+            rest = max(_LOOKS_APART, _RESTS_PER_LOOK * (time.monotonic() - begun))
+
+    thread = threading.Thread(target=look, name="claude-batch-other-runs", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_LOOKS_APART)
+
+
+_LOOKS_APART: Final = 5.0
+_RESTS_PER_LOOK: Final = 1000
+"""The least pause between two looks in seconds, and in times of a look, which reads all runs."""
 
 
 # Gateway ------------------------------------------------------------------------------------------
@@ -221,7 +250,8 @@ def gateway_command(
     halts = partial(_report_halts, options=options)
     with saying_small_groups(), open_provider(options, observers=[halts]) as provider:
         try:
-            GatewayServer(provider, settings).serve(partial(_announce, settings=settings))
+            with naming_other_runs(provider):
+                GatewayServer(provider, settings).serve(partial(_announce, settings=settings))
         except OSError as error:
             raise _unusable_address(settings.host, settings.port, error) from None
         if options.sandbox:
@@ -324,6 +354,10 @@ def dashboard_command(
             start_demo(provider)
         else:
             require_ledger(location)
+        # Python's own thresholds. Those of a short command keep the cycles of broken responses,
+        # each with a page of results, until there are a million new objects.
+        gc.freeze()
+        gc.set_threshold(700, 10, 10)
         try:
             DashboardServer(location, settings).serve(_announcing(settings, opens=not no_open))
         except OSError as error:
@@ -410,16 +444,12 @@ def worker_command(
                 if concurrency is not None:
                     engine.workbench.most_running = concurrency
                 say(f"worker {engine.process} works on {engine.ledger.location}")
-                provider.warn_of_other_addresses()
                 if offered:
                     say(f"it runs the tools {', '.join(offered)}")
-                has_warned = False
-                while True:
-                    engine.check()
-                    if provider.contact.made and not has_warned:
-                        has_warned = True
-                        provider.warn_of_other_keys()
-                    engine.change_after(engine.version).result()
+                with naming_other_runs(provider):
+                    while True:
+                        engine.check()
+                        engine.change_after(engine.version).result()
         except KeyboardInterrupt:
             say("the worker has ended; another worker, or the next one, continues its runs")
 

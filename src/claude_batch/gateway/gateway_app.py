@@ -195,7 +195,6 @@ class GatewayServer(AppServer):
 
     def _prepare(self) -> tuple[LocalServer, socket.socket]:
         gateway = self.gateway = Gateway(self._provider, self._settings)
-        self._provider.warn_of_other_addresses()
         listener = listen(self._settings.host, self._settings.port)
         try:
             _refuse_own_address(gateway.client.base_url, listener)

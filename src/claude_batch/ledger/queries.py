@@ -657,6 +657,13 @@ def unfinished_runs(tx: Connection, run_ids: Collection[str]) -> set[str]:
     )
 
 
+def runs_with_failures(tx: Connection, run_ids: Collection[str]) -> set[str]:
+    """Return those of these ended runs that have a request that did not succeed."""
+    failed = requests.c.state != RequestState.SUCCEEDED
+    others = exists().where(requests.c.run_id == runs.c.id, failed)
+    return set(tx.scalars(select(runs.c.id).where(runs.c.id.in_(run_ids), others)))
+
+
 _UNSENT = (
     select(func.count())
     .select_from(requests)

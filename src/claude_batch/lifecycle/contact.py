@@ -16,6 +16,7 @@ from claude_batch.wire.batches_client import (
     BatchesClient,
     Unreachable,
     base_url_advice,
+    unreachable_words,
 )
 from claude_batch.wire.retry_policy import SENDING
 
@@ -164,7 +165,7 @@ class Contact(DriverPart):
         return self._client.base_url.rstrip("/")
 
     def _unreachable(self, reason: str) -> str:
-        return f"{self._address} cannot be reached: {reason}. Check the network and the base URL"
+        return unreachable_words(self._address, reason)
 
     def _failed(self, reason: str) -> float:
         self.failures += 1

@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 QUEUE = 1000
 """Most events that wait for an observer; older ones are dropped for newer ones."""
 
+WARNINGS_APART = 60.0
+"""Least seconds between two warnings that an observer is too slow, if it caught up meanwhile."""
+
 CLOSING_SECONDS = 2.0
 """Seconds that closing waits for observers to process queued events."""
 
@@ -102,6 +105,9 @@ class _Outlet:
         self._closing = False
         self._left_behind = False
         self._dropped = 0
+        self._is_behind = False
+        """Whether the log reports that events are dropped; until half of the queue is free."""
+        self._next_warning = 0.0
         self._faults: set[str] = set()
         self._runner: asyncio.Runner | None = None
         """Event loop of an observer whose ``on_event`` is asynchronous."""
@@ -124,10 +130,13 @@ class _Outlet:
             if len(self._queue) >= QUEUE:
                 self._queue.popleft()
                 self._dropped += 1
-                if self._dropped == 1:
+                now = time.monotonic()
+                if not self._is_behind and now >= self._next_warning:
+                    self._is_behind, self._next_warning = True, now + WARNINGS_APART
                     _log.warning(
-                        "the observer %r is too slow: its oldest events are dropped",
+                        "the observer %r is too slow: its oldest events are dropped (%s so far)",
                         self.observer,
+                        count_of(self._dropped, "event"),
                     )
             if self._starts():
                 self._queue.append(source)
@@ -157,6 +166,7 @@ class _Outlet:
     def _next(self) -> Source | None:
         """Return the next queued item, or `None` after the last one."""
         with self._ready:
+            self._is_behind = self._is_behind and len(self._queue) > QUEUE // 2
             while not self._queue:
                 if self._closing:
                     return None

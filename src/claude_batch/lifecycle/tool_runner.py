@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -136,6 +137,8 @@ class Workbench:
         self._given: dict[str, Tools] = {}
         self._judges: dict[str, Judge] = {}
         self._own_judges: dict[str, Mapping[int, Judge]] = {}
+        self.given_runs: deque[str] = deque()
+        """The runs, not of single calls, that were given functions and may not have ended yet."""
         self._found: dict[str, Tools] = {}
         self._missing: dict[str, tuple[int, str]] = {}
         """For missing functions: the finder's count at the last search, and the reason."""

@@ -281,7 +281,7 @@ class ClaudeBatchProvider(EngineAccess):
         with self.engine().ledger.read() as tx:
             row = workspaces.workspace_row(tx, workspace_id)
         if row.halted is None:
-            return None
+            return self.session().client.outage.why()
         return f"sending is halted ({row.halt_reason}): {row.halt_message}"
 
     def acknowledge(self, answer: Answer, *, taken: bool) -> None:

@@ -271,6 +271,8 @@ class EngineAccess(Closing):
         self._opening: Future[Entered] | None = None
         self.documents: CallDocuments = CallDocuments()
         """The documents of the provider's calls."""
+        self._named: set[str] = set()
+        """The runs of other keys and base URLs that the log has named."""
         self.closed: bool = False
         """True after `close`; the provider then rejects all calls."""
         _accesses.add(self)
@@ -516,15 +518,22 @@ class EngineAccess(Closing):
         """Return the runs that are unfinished or whose output is not written yet, oldest first."""
         return self.engine().ledger.query(deliveries.outstanding_runs)
 
-    def warn_of_other_addresses(self) -> None:
-        """Log once that unfinished runs of other base URLs wait, which this process cannot send."""
+    def warn_of_other_runs(self) -> None:
+        """Log the unfinished runs that this process cannot send, each of them once."""
+        self._warn_of_other_addresses()
+        if self.contact.made:  # which learns the key's workspace
+            self._warn_of_other_keys()
+
+    def _warn_of_other_addresses(self) -> None:
         here = self.address
-        waiting = Counter(
-            left.base_url
+        waiting = [
+            left
             for left in self.outstanding()
-            if left.base_url != here and not left.finished and not self.is_driven(left.id)
-        )
-        for there, count in waiting.items():
+            if left.base_url != here
+            and not (left.finished or left.id in self._named or self.is_driven(left.id))
+        ]
+        self._named.update(left.id for left in waiting)
+        for there, count in Counter(left.base_url for left in waiting).items():
             runs = count_of(count, "run waits", "runs wait")
             go_on = command_naming(
                 f"claude-batch resume --base-url {there}", self.engine().ledger.location
@@ -534,18 +543,18 @@ class EngineAccess(Closing):
                 runs, there, here, go_on, extra={"for_people": True},
             )  # fmt: skip
 
-    def warn_of_other_keys(self) -> None:
-        """Log each workspace of this base URL whose unfinished runs need another key."""
+    def _warn_of_other_keys(self) -> None:
         here, ledger = self.address, self.engine().ledger
         runs_of: defaultdict[int, list[str]] = defaultdict(list)
         with ledger.read() as tx:
             for left in deliveries.outstanding_runs(tx):
-                if not left.finished and left.base_url == here:
+                if not left.finished and left.base_url == here and left.id not in self._named:
                     runs_of[queries.run_row(tx, left.id).workspace_id].append(left.id)
             own = workspaces.present_workspace(tx, self.session().workspace_id)
             rows = {each: workspaces.workspace_row(tx, each) for each in (own, *runs_of)}
         for there, run_ids in runs_of.items():
             if there != own and not ledger.has_leader(there):
+                self._named.update(run_ids)
                 error = other_key_error(run_ids[0], ledger.location, rows[there], rows[own])
                 more = len(run_ids) - 1
                 others = f" ({count_of(more, 'more run', 'more runs')} there)" if more else ""
@@ -623,7 +632,11 @@ class EngineAccess(Closing):
         seconds = parse_duration(older_than)
         if isinstance(runs, str):
             raise InvalidRequestError(f"runs must be a list of ids, not a text; give [{runs!r}]")
-        return prune(self.engine(), self.session, older_than=seconds, run_ids=runs, dry_run=dry_run)
+        engine = self.engine()
+        pruned = prune(engine, self.session, older_than=seconds, run_ids=runs, dry_run=dry_run)
+        for run_id in () if dry_run else pruned.runs:
+            engine.workbench.forget(run_id)
+        return pruned
 
 
 def _before_fork() -> None:

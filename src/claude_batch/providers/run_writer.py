@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -61,6 +62,10 @@ if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
 
 _log = logging.getLogger(__name__)
+
+_RUNS_LOOKED_AT = 4
+"""Most earlier runs of which a new one asks whether they still need their functions: more than one,
+so that they become fewer."""
 
 CHUNK_REQUESTS = 4000
 CHUNK_BYTES = 2 << 20
@@ -454,13 +459,36 @@ class RunWriter:
                 report_kept(run_id, kept)
         if self._workbench is not None and self._conversation is not None:
             own = {at: judge_of(output) for at, output in self.beside.outputs.items()}
-            self._workbench.give(run_id, self._conversation.tools, self._conversation.judge, own)
+            tools, judge = self._conversation.tools, self._conversation.judge
+            self._workbench.give(run_id, tools, judge, own)
+            if tools is not None or judge is not None or own:
+                self._forget_answered(self._workbench, run_id)
         if known is not None:
             try:
                 self.abort()
             except LedgerError as error:
                 _log.warning("a second copy of %s is removed by a later process: %s", run_id, error)
         return run_id
+
+    def _forget_answered(self, workbench: Workbench, run_id: str) -> None:
+        """Forget the functions of earlier runs that have ended with answers only, or were removed.
+
+        Failed requests may be retried, by another process too, and need them then.
+        """
+        given = workbench.given_runs
+        given.append(run_id)
+        some: list[str] = []
+        with suppress(IndexError):  # other threads take of them, too
+            while len(some) < _RUNS_LOOKED_AT and len(given) > 1:
+                some.append(given.popleft())
+        # The run is stored: an error here must not look as if it were not.
+        with suppress(LedgerError), self.ledger.read() as tx:
+            going = queries.unfinished_runs(tx, some)
+            ended = set(some) - going
+            for each in ended - queries.runs_with_failures(tx, ended):
+                workbench.forget(each)
+            some = list(going)
+        given.extend(some)
 
     def _count_for_budgets(self, scope: BudgetScope, names: list[str]) -> None:
         """Count what was sent before the budgets that come with this run."""

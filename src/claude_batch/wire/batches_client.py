@@ -27,6 +27,7 @@ from tenacity import (
     stop_after_attempt,
 )
 
+from claude_batch.core.quantities import roughly
 from claude_batch.wire.connection import (
     CONNECT_SECONDS,
     MOST_BODY_BYTES,
@@ -65,6 +66,22 @@ LONGEST_RESULTS_WAIT = 8.0
 """Longest wait in seconds that an answer may ask for before `BatchesClient.results` is repeated.
 
 The caller plans a longer one, because the results of other batches may be there."""
+
+OUTAGE_SECONDS = 60.0
+"""Seconds without any answer of the API before the log reports it."""
+
+OUTAGE_LINES_APART = 3600.0
+"""Seconds between two lines of the log about the same outage."""
+
+NOT_READY_SECONDS = 600.0
+"""Seconds without an answer after which a server should get no calls: fewer would refuse calls that
+can wait. Before the first answer, one failure is enough, because the base URL may be wrong."""
+
+_OUTAGE_ENDS = 900.0
+"""Seconds without a call after which a server should get calls again: only they prove whether the
+outage is over. It is longer than the driver waits between two calls that fail."""
+
+_FOR_PEOPLE = {"for_people": True}
 
 CLOCK_STEP = 60.0
 """Seconds that the machine's clock gains or loses by its monotonic one before it counts as set."""
@@ -224,6 +241,55 @@ class CreateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether not even a connection was made."""
 
 
+class Outage:
+    """The time without an answer of the API, in its log and for probes."""
+
+    def __init__(self, base_url: str) -> None:
+        self._address = base_url.rstrip("/")
+        self._has_answered = False
+        self._since: float | None = None
+        self._last = self._next_line = 0.0
+        self._reason = ""
+
+    def note(self, error: ApiError | Unreachable | None) -> None:
+        """Note how a call ended; an outage is logged after a minute, and then each hour."""
+        now = time.monotonic()
+        if error is None or (isinstance(error, ApiError) and error.fault.from_api):
+            since, self._since, self._has_answered = self._since, None, True
+            if since is not None and self._next_line > since + OUTAGE_SECONDS:
+                lasted = roughly(now - since)
+                _log.info("%s answers again, after %s", self._address, lasted, extra=_FOR_PEOPLE)
+            return
+        if self._since is None:
+            self._since, self._next_line = now, now + OUTAGE_SECONDS
+        self._last, self._reason = now, str(error)
+        if now >= self._next_line:
+            self._next_line = now + OUTAGE_LINES_APART
+            _log.warning(
+                "%s. It has not answered for %s; nothing is lost, and it is called again until it "
+                "answers",
+                self._words(),
+                roughly(now - self._since),
+                extra=_FOR_PEOPLE,
+            )
+
+    def why(self) -> str | None:
+        """Return why the API is not reached, if it has never answered or not for a while."""
+        since, now = self._since, time.monotonic()
+        if since is None or now - self._last > _OUTAGE_ENDS:
+            return None
+        is_long = not self._has_answered or now - since >= NOT_READY_SECONDS
+        return self._words() if is_long else None
+
+    def _words(self) -> str:
+        return unreachable_words(self._address, self._reason)
+
+
+def unreachable_words(address: str, reason: str) -> str:
+    """Return that a base URL cannot be reached, and what to check."""
+    return f"{address} cannot be reached: {reason}. Check the network and the base URL"
+
+
 class BatchesClient:
     """The batch endpoints of one base URL, with one credential. Belongs to one event loop."""
 
@@ -247,6 +313,8 @@ class BatchesClient:
         self._connection = Connection(base_url=base_url, api_key=api_key, timeout=timeout)
         self._redaction = self._connection.redaction
         self._read_timeout = httpx2.Timeout(60.0, connect=CONNECT_SECONDS)
+        self.outage: Outage = Outage(self._connection.base_url)
+        """Whether the reading calls are answered."""
         self.workspace: str | None = None
         """``anthropic-workspace-id`` of the last answer that had one."""
         self.clock_offset: float = 0.0
@@ -474,7 +542,13 @@ class BatchesClient:
             reraise=True,
         ):
             with attempt:
-                return await call()
+                try:
+                    found = await call()
+                except (ApiError, Unreachable) as error:
+                    self.outage.note(error)
+                    raise
+                self.outage.note(None)
+                return found
         raise AssertionError("unreachable")  # pragma: no cover - tenacity reraises
 
     def _note(self, headers: Mapping[str, str]) -> None:
