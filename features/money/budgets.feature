@@ -105,6 +105,21 @@ Feature: What a run, an actor or a day may cost is never passed
     Then in the ledger the states of the batches are ["collected", "in_progress"]
     And what is reserved of each request is what its last turn can cost
 
+  Scenario: A batch that is collected while a new budget computes what it can cost counts with what it cost
+    Given a command's API with {"latency": 3000}
+    And a command's file "asks.jsonl"
+      """
+      {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQK"}}, {"type": "text", "text": "Search"}]}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: budget --actor other/one 1
+    Given PDFs that take 1 second to be bounded
+    When the API's clock goes 1 hours on
+    And this process opens that run and drives
+    And a command runs: budget RUN 1
+    Then in the ledger the states of the batches are ["collected"]
+    And the budgets account for the API's bill
+
   Scenario Outline: A budget for an actor without a run is stored, with a warning: <actor>
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
