@@ -771,7 +771,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     And the API's bill is within $0.0105, and has answers
 
-  Scenario: A request that may have been paid for keeps its reservation, and reserves again when it is sent again
+  Scenario Outline: A request that may have been paid for keeps its reservation, and reserves again when it is sent again: <budget>
     Given an API that bills what its prompts say
     And the API has the faults
       """
@@ -779,10 +779,11 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     And a command's environment has CLAUDE_BATCH_SETTLING = 1h
     And a command's file "asks.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 1000}
-    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 0.004 asks.jsonl -o out.jsonl
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 <first> asks.jsonl -o out.jsonl
     And a command runs: unknown RUN --resubmit
     Then the command line exits with 0
-    When a command runs: resume RUN --max-wait 4s
+    When a command runs: budget RUN 0.004
+    And a command runs: resume RUN --max-wait 4s
     Then the command line exits with 3 and says
       """
       1 request is held: the run's budget is $0.004, $0 of it spent, $0.00285
@@ -792,6 +793,11 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the command line exits with 0
     And the API's bill is within $0.006, and has 2 answers
     And the budgets account for the API's bill
+
+    Examples:
+      | budget               | first          |
+      | set with the run     | --budget 0.004 |
+      | set after it is sent |                |
 
   Scenario: A sending that is disproved gives its reservation back
     Given an API that bills what its prompts say
