@@ -412,9 +412,10 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
                  {"route": "results", "action": {"type": "error", "status": 404}}]}
       """
-    And a batch provider with {"settling": 0.5, "not_found_after": 0.5, "missing_after": 0.5}
+    And a batch provider with {"settling": 0.5, "not_found_after": 0.5, "missing_after": 0.5, "budget_usd": "1"}
     When a run of 2 prompts is submitted
     Then the status shows 2 requests lost
+    And in the ledger the sums that budgets have reserved are [0]
     When the results are read in order
     Then result 1 failed with SubmissionUnknownError
     And "claude-batch unknown" says "send them again with --resubmit"
@@ -423,6 +424,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the results are read in order
     Then there are 2 results in the order of the prompts
     And the run's requests were processed twice each
+    And the budgets account for the API's bill
 
   Scenario: A day of 404s that one wrong clock makes does not rule out a candidate
     Given a server that means harm, before an API

@@ -846,14 +846,16 @@ Feature: What a run, an actor or a day may cost is never passed
     And in the ledger the sums that budgets have in doubt are [<kept>]
 
     Examples:
-      | how                                           | spent | kept |
-      | where the missing line was not paid           | 7     | 0    |
-      | where the missing line may be paid            | 7     | 100  |
-      | where what may be paid is reserved anew       | 7     | 300  |
-      | where a line hides a success                  | 7     | 200  |
-      | where the success has no price                | 0     | 100  |
-      | where the price of the success comes later    | 7     | 0    |
-      | where its price comes after the next turn     | 7     | 100  |
+      | how                                                             | spent | kept |
+      | where the missing line was not paid                             | 7     | 0    |
+      | where the missing line may be paid                              | 7     | 100  |
+      | where what may be paid is reserved anew                         | 7     | 300  |
+      | where what may be paid is reserved anew while fetches break off | 7     | 300  |
+      | where a line hides a success                                    | 7     | 200  |
+      | where the success has no price                                  | 0     | 100  |
+      | where the price of the success comes later                      | 7     | 0    |
+      | where the price of the success comes twice                      | 7     | 0    |
+      | where its price comes after the next turn                       | 7     | 100  |
 
   Scenario: A budget that is set later counts what was spent and what is in progress
     Given an API that bills what its prompts say, with {"latency": 3}

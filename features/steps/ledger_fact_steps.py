@@ -71,6 +71,7 @@ FACTS: dict[str, Select[Any]] = {
     "counts of processes": select(func.count()).select_from(processes),
     "counts of strange lines": select(func.count()).select_from(strange_lines),
     "counts of results": select(func.count()).select_from(results),
+    "sums that budgets have reserved": select(charges.c.reserved),
     "sums that budgets have spent": select(charges.c.spent),
     "sums that budgets have in doubt": select(charges.c.doubt),
     "outcomes of the deadlines": select(runs.c.deadline_outcome),
