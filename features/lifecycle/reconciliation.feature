@@ -519,11 +519,11 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 3600}},
                  {"route": "create", "nth": [2, 3], "action": {"type": "drop_after", "listed_after": 36000}}]}
       """
-    And a batch provider with {"settling": 86000, "max_attempts": 1}
+    And a batch provider with {"settling": 86000}
     When a run of these prompts is submitted
       | prompt                                    |
       | [[sandbox:errored:invalid_request_error]] |
-      | [[sandbox:errored:invalid_request_error]] |
+      | [[sandbox:errored:api_error]]             |
     Then a batch of the run becomes unknown
     When "claude-batch unknown" is told --resubmit
     Then in the ledger the states of the batches come to be ["unknown", "unknown", "unknown"]
@@ -534,6 +534,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     When the API's clock goes 9 hours on
     Then in the ledger the counts of results come to be [4]
     And in the ledger the states of the requests come to be ["errored", "errored"]
+    And the API has seen 3 batches
 
   Scenario: A failure that is fetched late ends no request of which an earlier sending is in doubt
     Given an API
