@@ -534,6 +534,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     When the API's clock goes 9 hours on
     Then in the ledger the counts of results come to be [4]
     And in the ledger the states of the requests come to be ["errored", "errored"]
+    And in the ledger the attempts of the requests are [1, 1]
     And the API has seen 3 batches
 
   Scenario: A failure that is fetched late ends no request of which an earlier sending is in doubt
