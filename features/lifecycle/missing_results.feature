@@ -136,6 +136,7 @@ Feature: Results that are missing are fetched again for a day before they are lo
     When the API has no faults any more
     Then the run's results are fetched again, and 2 are there
     And the run's results are fetched again, and 0 are there
+    And in the ledger the numbers of requests that each transaction finished are [8, 2]
     When the results are read in order
     Then there are 10 results in the order of the prompts
     And every result is an answer

@@ -412,9 +412,10 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
                  {"route": "results", "action": {"type": "error", "status": 404}}]}
       """
-    And a batch provider with {"settling": 0.5, "not_found_after": 0.5, "missing_after": 0.5}
+    And a batch provider with {"settling": 0.5, "not_found_after": 0.5, "missing_after": 0.5, "budget_usd": "1"}
     When a run of 2 prompts is submitted
     Then the status shows 2 requests lost
+    And in the ledger the sums that budgets have reserved are [0]
     When the results are read in order
     Then result 1 failed with SubmissionUnknownError
     And "claude-batch unknown" says "send them again with --resubmit"
@@ -423,6 +424,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the results are read in order
     Then there are 2 results in the order of the prompts
     And the run's requests were processed twice each
+    And the budgets account for the API's bill
 
   Scenario: A day of 404s that one wrong clock makes does not rule out a candidate
     Given a server that means harm, before an API
@@ -517,11 +519,11 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 3600}},
                  {"route": "create", "nth": [2, 3], "action": {"type": "drop_after", "listed_after": 36000}}]}
       """
-    And a batch provider with {"settling": 86000, "max_attempts": 1}
+    And a batch provider with {"settling": 86000}
     When a run of these prompts is submitted
       | prompt                                    |
       | [[sandbox:errored:invalid_request_error]] |
-      | [[sandbox:errored:invalid_request_error]] |
+      | [[sandbox:errored:api_error]]             |
     Then a batch of the run becomes unknown
     When "claude-batch unknown" is told --resubmit
     Then in the ledger the states of the batches come to be ["unknown", "unknown", "unknown"]
@@ -532,6 +534,8 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     When the API's clock goes 9 hours on
     Then in the ledger the counts of results come to be [4]
     And in the ledger the states of the requests come to be ["errored", "errored"]
+    And in the ledger the attempts of the requests are [1, 1]
+    And the API has seen 3 batches
 
   Scenario: A failure that is fetched late ends no request of which an earlier sending is in doubt
     Given an API

@@ -105,6 +105,21 @@ Feature: What a run, an actor or a day may cost is never passed
     Then in the ledger the states of the batches are ["collected", "in_progress"]
     And what is reserved of each request is what its last turn can cost
 
+  Scenario: A batch that is collected while a new budget computes what it can cost counts with what it cost
+    Given a command's API with {"latency": 3000}
+    And a command's file "asks.jsonl"
+      """
+      {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQK"}}, {"type": "text", "text": "Search"}]}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: budget --actor other/one 1
+    Given PDFs that take 1 second to be bounded
+    When the API's clock goes 1 hours on
+    And this process opens that run and drives
+    And a command runs: budget RUN 1
+    Then in the ledger the states of the batches are ["collected"]
+    And the budgets account for the API's bill
+
   Scenario Outline: A budget for an actor without a run is stored, with a warning: <actor>
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
@@ -799,7 +814,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     And the API's bill is within $0.0105, and has answers
 
-  Scenario: A request that may have been paid for keeps its reservation, and reserves again when it is sent again
+  Scenario Outline: A request that may have been paid for keeps its reservation, and reserves again when it is sent again: <budget>
     Given an API that bills what its prompts say
     And the API has the faults
       """
@@ -807,10 +822,11 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     And a command's environment has CLAUDE_BATCH_SETTLING = 1h
     And a command's file "asks.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 1000}
-    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 0.004 asks.jsonl -o out.jsonl
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 <first> asks.jsonl -o out.jsonl
     And a command runs: unknown RUN --resubmit
     Then the command line exits with 0
-    When a command runs: resume RUN --max-wait 4s
+    When a command runs: budget RUN 0.004
+    And a command runs: resume RUN --max-wait 4s
     Then the command line exits with 3 and says
       """
       1 request is held: the run's budget is $0.004, $0 of it spent, $0.00285
@@ -820,6 +836,11 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the command line exits with 0
     And the API's bill is within $0.006, and has 2 answers
     And the budgets account for the API's bill
+
+    Examples:
+      | budget               | first          |
+      | set with the run     | --budget 0.004 |
+      | set after it is sent |                |
 
   Scenario: A sending that is disproved gives its reservation back
     Given an API that bills what its prompts say
@@ -868,14 +889,16 @@ Feature: What a run, an actor or a day may cost is never passed
     And in the ledger the sums that budgets have in doubt are [<kept>]
 
     Examples:
-      | how                                           | spent | kept |
-      | where the missing line was not paid           | 7     | 0    |
-      | where the missing line may be paid            | 7     | 100  |
-      | where what may be paid is reserved anew       | 7     | 300  |
-      | where a line hides a success                  | 7     | 200  |
-      | where the success has no price                | 0     | 100  |
-      | where the price of the success comes later    | 7     | 0    |
-      | where its price comes after the next turn     | 7     | 100  |
+      | how                                                             | spent | kept |
+      | where the missing line was not paid                             | 7     | 0    |
+      | where the missing line may be paid                              | 7     | 100  |
+      | where what may be paid is reserved anew                         | 7     | 300  |
+      | where what may be paid is reserved anew while fetches break off | 7     | 300  |
+      | where a line hides a success                                    | 7     | 200  |
+      | where the success has no price                                  | 0     | 100  |
+      | where the price of the success comes later                      | 7     | 0    |
+      | where the price of the success comes twice                      | 7     | 0    |
+      | where its price comes after the next turn                       | 7     | 100  |
 
   Scenario: A budget that is set later counts what was spent and what is in progress
     Given an API that bills what its prompts say, with {"latency": 3}

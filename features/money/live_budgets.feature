@@ -112,6 +112,7 @@ Feature: Live calls keep to budgets, each at the live price
     And the results are read in order
     Then the API's bill is within $1, and has 6 answers
     And the budgets account for the API's bill
+    And in the ledger the sums that budgets have in doubt are [0, 0]
 
   Scenario Outline: A budget that comes later counts what a failed live call may have cost: <retry>, <attempts>
     Given an API
@@ -189,6 +190,14 @@ Feature: Live calls keep to budgets, each at the live price
     Then the command line exits with 0
     And the API's bill is within $1, and has 3 answers
     And the budgets account for the API's bill
+
+  Scenario: A live call after midnight counts on its own day, although the one before it has just ended
+    Given an API
+    And a batch provider with {"mode": "live"}
+    When the actor is asked: "one"
+    And the ledger's batches are moved to the day before
+    And the actor is asked: "two"
+    Then in the ledger the states of the batches are ["live", "live"]
 
   Scenario: A request that fits a budget in a batch but not live is held past the margin, and sent in neither way
     Given an API that takes 600 seconds for a batch

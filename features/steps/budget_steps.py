@@ -330,13 +330,15 @@ def _(context: Context, how: str) -> None:
         stored = stored_results.stored_counts(tx, context.batch)
         if "anew" in how:
             tx.execute(update(requests).where(requests.c.seq == 3).values(reserve=None))
+        for _ in range(2 if "break off" in how else 0):
+            charge_rows.settle_stored(tx, batch)
         complete = Complete(context.batch, stored, may_be_billed, "hides" in how)
         collected_batches.finish_collections(tx, [complete], now=2.0)
         if "turn" in how:
             turn = NextTurn(1, 1, b"{}", rejected=False)
             assert conversations.next_turns(tx, [turn], due=3.0) == 1
             budgets.put_reserves(tx, [budgets.Reserve(1, 2, 150)])
-        if "comes" in how:
+        for _ in range(how.count("comes") * (2 if "twice" in how else 1)):
             cost_sums.put_costs(tx, [(1, 1, "m", 7, 7, 7)])
         if "sent again" in how:
             assert retries.send_missing(tx, context.run_ids[0], [batch], now=3.0) == 2

@@ -40,6 +40,7 @@ from claude_batch.lifecycle.observers import LOGGER
 FACTS: dict[str, Select[Any]] = {
     "states of the requests": select(requests.c.state).order_by(requests.c.seq),
     "sorted states of all requests": select(requests.c.state).order_by(requests.c.state),
+    "attempts of the requests": select(requests.c.attempts).order_by(requests.c.seq),
     "sendings of the requests": select(requests.c.sendings).order_by(requests.c.seq),
     "states of the batches": select(batches.c.state).order_by(batches.c.id),
     "numbers of requests that each transaction finished": select(func.count(requests.c.seq))
@@ -71,6 +72,7 @@ FACTS: dict[str, Select[Any]] = {
     "counts of processes": select(func.count()).select_from(processes),
     "counts of strange lines": select(func.count()).select_from(strange_lines),
     "counts of results": select(func.count()).select_from(results),
+    "sums that budgets have reserved": select(charges.c.reserved),
     "sums that budgets have spent": select(charges.c.spent),
     "sums that budgets have in doubt": select(charges.c.doubt),
     "outcomes of the deadlines": select(runs.c.deadline_outcome),

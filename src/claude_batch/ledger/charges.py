@@ -506,12 +506,10 @@ def _count_collected(tx: Connection, batch_id: int) -> None:
     # A conversation leaves the batch that answered one of its turns.
     answers = _answered(batch_id)
     _settle(tx, batch_id, answers, lost=False, contradicted=contradicted)
-    # Lost requests may have been billed, even if the user ordered them to be sent again.
-    former, no_result = former_of(batch_id), has_no_result(batch_id)
-    is_lost = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
-    if contradicted:
-        is_lost = and_(is_lost, no_result)  # the others are settled above
-    is_lost = or_(is_lost, and_(former, no_result))
+    # Lost requests may have been billed, even if the user ordered them to be sent again. Those with
+    # a result are settled above.
+    here = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
+    is_lost = and_(or_(here, former_of(batch_id)), has_no_result(batch_id))
     lost = select(requests.c.run_id, func.sum(_RESERVE)).where(is_lost).group_by(requests.c.run_id)
     for run_id, amount in tx.execute(lost).all():
         mine = and_(_recomputable(batch_id), charges.c.run_id == run_id)

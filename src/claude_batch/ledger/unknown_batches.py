@@ -111,8 +111,8 @@ def give_known_answers(tx: Connection, ended: Any) -> int:
 
 
 def _lost_in_batch() -> ColumnElement[bool]:
-    ended = and_(batches.c.state == BatchState.COLLECTED, batches.c.remote_id.is_not(None))
-    in_it = exists().where(batches.c.id == requests.c.batch_id, ended)
+    collected = batches.c.state == BatchState.COLLECTED
+    in_it = exists().where(batches.c.id == requests.c.batch_id, collected)
     return and_(requests.c.state == RequestState.LOST, in_it)
 
 
@@ -153,8 +153,12 @@ def _lacking(run_id: str) -> Subquery:
     here = select(requests.c.seq, requests.c.batch_id).where(mine, lacks_result())
     former = former_members.join(requests, requests.c.seq == former_members.c.request_seq)
     former = former.join(batches, batches.c.id == former_members.c.batch_id)
+    ended = or_(
+        batches.c.state == BatchState.COLLECTED,
+        and_(batches.c.state == BatchState.ENDED, batches.c.missing.is_not(None)),
+    )
     left = select(requests.c.seq, batches.c.id).select_from(former)
-    return here.union(left.where(mine, _ended(), _FORMER_LACKS)).subquery()
+    return here.union(left.where(mine, ended, _FORMER_LACKS)).subquery()
 
 
 def missing_sendings(tx: Connection, run_id: str) -> int:
@@ -162,22 +166,12 @@ def missing_sendings(tx: Connection, run_id: str) -> int:
     return count_rows(tx, _lacking(run_id))
 
 
-def _ended() -> ColumnElement[bool]:
-    return and_(
-        batches.c.remote_id.is_not(None),
-        or_(
-            batches.c.state == BatchState.COLLECTED,
-            and_(batches.c.state == BatchState.ENDED, batches.c.missing.is_not(None)),
-        ),
-    )
-
-
 def incomplete_batches(tx: Connection, run_id: str) -> list[Record]:
     """Return the ended batches that lack results of a run, oldest first.
 
     Includes batches whose missing results belong to requests that were sent again on order since.
     """
-    found = select(batches).where(batches.c.id.in_(select(_lacking(run_id).c.batch_id)), _ended())
+    found = select(batches).where(batches.c.id.in_(select(_lacking(run_id).c.batch_id)))
     return list(tx.execute(found.order_by(batches.c.id)))
 
 
@@ -550,7 +544,6 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     """
     # A collected batch may still bring the line of the earlier sending. A live call brings nothing
     # more, but a budget that is set later counts what it may have cost.
-    collected = and_(batches.c.state == BatchState.COLLECTED, batches.c.remote_id.is_not(None))
     remember_former(
         tx,
         select(requests.c.batch_id, requests.c.seq, requests.c.sendings)
@@ -558,7 +551,7 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
         .where(
             requests.c.run_id == run_id,
             requests.c.state == RequestState.LOST,
-            or_(collected, batches.c.state == BatchState.LIVE),
+            batches.c.state.in_((BatchState.COLLECTED, BatchState.LIVE)),
         ),
     )
     lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
