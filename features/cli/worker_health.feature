@@ -51,6 +51,13 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
     And the worker has said "1 run waits for another base URL" 2 times
     Then it ends at SIGTERM with 0 and says "the worker has ended"
 
+  Scenario: A gateway names a run of another base URL that is stored while it works
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a gateway is started in the place of a worker
+    And a command runs: submit actor.yaml asks.jsonl --base-url http://localhost:PORT
+    Then it ends at SIGTERM with 0 and says "1 run waits for another base URL, http://localhost:"
+
   Scenario: A worker says once that runs of another key's workspace wait
     Given a command's API with {"workspaces": {"sk-other": "wrkspc_other"}}
     And a command's file "asks.jsonl" of 1 prompts

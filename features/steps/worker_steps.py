@@ -32,8 +32,18 @@ def _(context: Context, where: str) -> None:
     """WHERE may end with flags, as in `a free port and --ledger other.db`."""
     where, _, more = where.partition(" and ")
     ports = {"a free port": 0, "the port of the server": urlsplit(context.api.url).port}
+    _start(context, "works on", "worker", "--health", str(ports[where]), *more.split())
+    if found := re.search(r"probes on port (\d+)", said(context)):
+        context.probes = f"http://127.0.0.1:{found[1]}"
+
+
+@when("a gateway is started in the place of a worker")
+def _(context: Context) -> None:
+    _start(context, "set ANTHROPIC_BASE_URL", "gateway", "--port", "0")
+
+
+def _start(context: Context, begins: str, *words: str) -> None:
     context.said = Path(context.tmp) / "worker.txt"
-    words = ("worker", "--health", str(ports[where]), *more.split())
     with context.said.open("wb") as stream:
         context.worker = programs.start(programs.COMMAND, *words, stdout=stream, stderr=stream)
 
@@ -42,9 +52,7 @@ def _(context: Context, where: str) -> None:
         context.worker.wait()
 
     context.add_cleanup(stop)
-    until(lambda: context.worker.poll() is not None or "works on" in said(context))
-    if found := re.search(r"probes on port (\d+)", said(context)):
-        context.probes = f"http://127.0.0.1:{found[1]}"
+    until(lambda: context.worker.poll() is not None or begins in said(context))
 
 
 def said(context: Context) -> str:

@@ -113,8 +113,11 @@ def naming_other_runs(provider: ClaudeBatchProvider) -> Generator[None]:
         while not ended.wait(rest):
             begun = time.monotonic()
             with contextlib.suppress(ActorError):  # the command reports why it stops
+                provider.session()  # to open the ledger is no part of a look
+                begun = time.monotonic()
                 provider.warn_of_other_runs()
-            rest = max(_LOOKS_APART, _RESTS_PER_LOOK * (time.monotonic() - begun))
+            took = time.monotonic() - begun
+            rest = min(max(_LOOKS_APART, _RESTS_PER_LOOK * took), _MOST_APART)
 
     thread = threading.Thread(target=look, name="claude-batch-other-runs", daemon=True)
     thread.start()
@@ -126,8 +129,11 @@ def naming_other_runs(provider: ClaudeBatchProvider) -> Generator[None]:
 
 
 _LOOKS_APART: Final = 5.0
-_RESTS_PER_LOOK: Final = 1000
+_RESTS_PER_LOOK: Final = 200
 """The least pause between two looks in seconds, and in times of a look, which reads all runs."""
+
+_MOST_APART: Final = 600.0
+"""The longest pause in seconds: a look may have waited for a server that was lost."""
 
 
 # Gateway ------------------------------------------------------------------------------------------
