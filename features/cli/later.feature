@@ -862,6 +862,16 @@ Feature: Later commands show, wait for, cancel and deliver a run
       | -o out.jsonl | out.jsonl       |
       |              | standard output |
 
+  Scenario: A folder that is named after the output was written leaves nothing to write
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: run actor.yaml asks.jsonl --results-dir kept
+    Then the command line exits with 0
+    And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+    When a command runs: ledger prune RUN
+    Then the command line exits with 0
+
   Scenario: A run that has lost its output to a later one is written to no other
     Given a command's API with {"latency": 3600}
     And the next runs get the ids run-1a00000000 run-1b00000000

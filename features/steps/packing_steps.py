@@ -24,15 +24,15 @@ from claude_batch.money.prices import prices_of
 
 PASSES = 25
 
-FIRST_SEED = 28
-"""The queues from here on show within a second or two what any of the conditions is for."""
+SEEDS = (1, 3, 8, 39, 41, 43, 44, 48, 50, 55)
+"""Queues that show what each condition of reading in part is for."""
 
 
-@then("{count:d} random queues are packed alike, whether they are read whole or in part")
-def _(_context: Context, count: int) -> None:
+@then("random queues are packed alike, whether they are read whole or in part")
+def _(_context: Context) -> None:
     folder = Path(os.environ["CLAUDE_BATCH_LEDGER"]).parent
     read_in_part = 0
-    for seed in range(FIRST_SEED, FIRST_SEED + count):
+    for seed in SEEDS:
         whole, _ = _packed(seed, folder / "whole.db", look=1_000_000)
         packed, parts = _packed(seed, folder / "part.db", look=seed % 4 + 1)
         assert packed == whole, (
@@ -40,7 +40,7 @@ def _(_context: Context, count: int) -> None:
             *next(both for both in zip(packed, whole, strict=True) if both[0] != both[1]),
         )
         read_in_part += parts
-    assert read_in_part > 5 * count, read_in_part
+    assert read_in_part > 5 * len(SEEDS), read_in_part
 
 
 def _packed(seed: int, path: Path, look: int) -> tuple[list[Any], int]:
@@ -130,6 +130,7 @@ class _Queue:
         more: dict[str, Any] = {"deadline_margin": 10.0}
         if self._is("deadline"):
             more["deadline"] = now + 1e6
+            more["deadline_closed"] = self._chance.choice((now, None))
         with (
             self._ledger.write() as tx,
             # Runs are read in the order of their ids in both ledgers.

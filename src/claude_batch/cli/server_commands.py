@@ -125,8 +125,11 @@ def naming_other_runs(provider: ClaudeBatchProvider) -> Generator[None]:
         yield
     finally:
         ended.set()
-        thread.join(_LOOKS_APART)
+        thread.join(_LAST_LOOK)  # it may wait for a database that does not answer
 
+
+_LAST_LOOK: Final = 1.0
+"""Seconds that an ending command waits for a look that is under way."""
 
 _LOOKS_APART: Final = 5.0
 _RESTS_PER_LOOK: Final = 200

@@ -56,10 +56,12 @@ IS_DIVISIBLE: Any = and_(
 """Condition for unsent batches from which cancelled requests may be taken.
 
 The halves of a refused batch are compared with each other, so they stay complete."""
+_HAS_DEADLINE = and_(runs.c.deadline.is_not(None), runs.c.deadline_closed.is_(None))
 # A shared batch cannot be cancelled for one of its runs alone, so a run with a deadline gets
 # separate batches.
-ALONE: Any = case((runs.c.deadline.is_not(None), runs.c.id), else_="")
-"""The run whose requests are packed alone; "" for runs without a deadline."""
+ALONE: Any = case((_HAS_DEADLINE, runs.c.id), else_="")
+"""The run whose requests are packed alone; "" for runs without a deadline that may still end them.
+"""
 # What decides when and how a run's requests are packed.
 _SETTINGS = (
     runs.c.id,
@@ -153,19 +155,29 @@ def _by_run(waiting: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
     return select(sums, ALONE.label("alone"), *_SETTINGS).join(runs, runs.c.id == sums.c.run_id)
 
 
-_ANY_LANE = _by_run(
-    _WAITING.where(requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE))).limit(
-        bindparam("most")
-    )
-)
+_WAITING_HERE = _WAITING.where(requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE)))
+_ALL_LANES = _by_run(_WAITING_HERE)
+_ANY_LANE = _by_run(_WAITING_HERE.limit(bindparam("most")))
 _FIRST_OF_LANE = _by_run(_WAITING.where(_IN_LANE).order_by(requests.c.seq).limit(bindparam("most")))
 _ALL_OF_LANE = _by_run(_WAITING.where(_IN_LANE))
 _LANES = select(lanes.c.id).where(
     _OF_WORKSPACE, exists().where(requests.c.lane_id == lanes.c.id, _QUEUED)
 )
 _OPEN_DEADLINE = (
-    select(runs.c.id).where(runs.c.deadline.is_not(None), runs.c.deadline_closed.is_(None)).limit(1)
+    select(runs.c.id)
+    .where(
+        _HAS_DEADLINE,
+        runs.c.cancelled.is_(None),
+        runs.c.workspace_id
+        == select(lanes.c.workspace_id).where(lanes.c.id == bindparam("lane")).scalar_subquery(),
+    )
+    .limit(1)
 )
+
+
+def _reads_in_part(tx: Connection) -> bool:
+    # For the first rows of a queue, PostgreSQL may go through all requests by their row numbers.
+    return tx.dialect.name == "sqlite"
 
 
 def queues(tx: Connection, workspace_id: int) -> dict[tuple[int, str], LaneQueue]:
@@ -174,8 +186,12 @@ def queues(tx: Connection, workspace_id: int) -> dict[tuple[int, str], LaneQueue
     A lane has one queue for its requests without a deadline (run ""), and one for each run with a
     deadline.
     """
-    rows = list(tx.execute(_ANY_LANE, {"workspace": workspace_id, "most": LOOK}))
-    if sum(row.waiting for row in rows) < LOOK:
+    in_part = _reads_in_part(tx)
+    which: dict[str, Any] = {"workspace": workspace_id}
+    if in_part:
+        which["most"] = LOOK
+    rows = list(tx.execute(_ANY_LANE if in_part else _ALL_LANES, which))
+    if not in_part or sum(row.waiting for row in rows) < LOOK:
         found: dict[tuple[int, str], LaneQueue] = {}
         for row in rows:
             found.setdefault((row.lane_id, row.alone), LaneQueue([])).runs.append(row)
@@ -190,7 +206,7 @@ def queues(tx: Connection, workspace_id: int) -> dict[tuple[int, str], LaneQueue
 def queues_of_lane(tx: Connection, lane_id: int, *, whole: bool = False) -> dict[str, LaneQueue]:
     """Return what waits in a lane, by run with a deadline; ``whole``: do not stop at a part."""
     most = LOOK
-    while not whole:
+    while not whole and _reads_in_part(tx):
         rows = list(tx.execute(_FIRST_OF_LANE, {"lane": lane_id, "most": most}))
         if sum(row.waiting for row in rows) < most:
             return _by_deadline(rows)
@@ -199,9 +215,10 @@ def queues_of_lane(tx: Connection, lane_id: int, *, whole: bool = False) -> dict
         enough = max(first.max_requests, first.auto_threshold) + 1
         if most >= enough:
             # Requests with prefixes are sorted by them, and a deadline must not wait behind others.
-            if any(row.prefixed or row.alone for row in rows) or tx.scalar(_OPEN_DEADLINE):
-                break
-            return _by_deadline(rows, is_whole=False)
+            decides = not any(row.prefixed or row.alone for row in rows)
+            if decides and tx.scalar(_OPEN_DEADLINE, {"lane": lane_id}) is None:
+                return _by_deadline(rows, is_whole=False)
+            break
         most = enough
     return _by_deadline(list(tx.execute(_ALL_OF_LANE, {"lane": lane_id})))
 

@@ -173,14 +173,16 @@ def mark_delivered(
     Its answers were read by its caller, or ``wrote`` is a file that was renamed into place and
     flushed. ``seen`` is the run's `last_ending` before its answers were read. If another process
     has retried requests since, they lack the new answers. ``places`` are the output and the folder
-    that were written; a run for which a command has named others meanwhile is not marked.
+    that were written; a run for which a command has named others meanwhile, which were never
+    written, is not marked.
     """
     ended = not unfinished(tx, run_id)
     is_whole = ended and seen in (None, last_ending(tx, run_id))
     # The other process may have written all answers before this output replaced them.
     values: dict[str, Any] = {"delivered": now if is_whole else None}
     row = run_row(tx, run_id)
-    if is_whole and places is not None and not {row.output, row.results_dir} <= {None, *places}:
+    named = {row.results_dir, row.output if row.written is None else None}
+    if is_whole and places is not None and not named <= {None, *places}:
         values["delivered"] = row.delivered
     if wrote is not None:
         its_own = runs.c.output == wrote  # or a copy elsewhere

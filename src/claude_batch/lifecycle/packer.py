@@ -177,9 +177,10 @@ def reserve_due(ledger: Ledger, leader: Leader, now: float, prices: Prices) -> d
         if due_of(queue.runs, now) > now:
             continue
         with ledger.read() as tx:
-            queue = _decisive_queue(tx, lane_id, alone, now)
-        if queue is None:
+            decisive = _decisive(tx, lane_id, alone, now)
+        if decisive is None:
             continue
+        queue, _ = decisive
         has_budget = reserve_what_waits(ledger, leader, prices, lane_id, queue, now, alone)
         if has_budget and goes_live(queue.waiting, queue.runs):
             costs.update(live_costs(ledger, prices, lane_id, alone, now))
@@ -214,10 +215,10 @@ def pack_due(
             # An unknown sending is identified by its count, so no other batch should have the same.
             unknown = unknown_batches.unknown_batches(tx, leader.workspace_id)
             avoid = {row.request_count for row in unknown}
-            queue = _decisive_queue(tx, lane_id, alone, now)
-            if queue is None:
+            decisive = _decisive(tx, lane_id, alone, now)
+            if decisive is None:
                 continue
-            budget = Fitting(tx, lane_id, alone, queue, now)
+            queue, budget = decisive
             if goes_live(queue.waiting, queue.runs):
                 fits = budget.all_fit_live(costs or {})
                 if fits is None:
@@ -249,15 +250,22 @@ def pack_due(
     return packed, min(later, default=None)
 
 
-def _decisive_queue(tx: Transaction, lane_id: int, alone: str, now: float) -> LaneQueue | None:
-    """Return the part of a lane's queue that decides about its next batch; None if nothing waits.
+def _decisive(
+    tx: Transaction, lane_id: int, alone: str, now: float
+) -> tuple[LaneQueue, Fitting] | None:
+    """Return the part of a lane's queue that decides about its next batch, and how it fits.
 
-    If the part does not fit into the budgets, later requests may, so it is the whole queue.
+    If the part does not fit into the budgets, later requests may, so it is the whole queue. None if
+    nothing waits.
     """
     queue = batch_contents.queues_of_lane(tx, lane_id).get(alone)
-    if queue is None or queue.is_whole or Fitting(tx, lane_id, alone, queue, now).all_fit:
-        return queue
-    return batch_contents.queues_of_lane(tx, lane_id, whole=True)[alone]
+    if queue is None:
+        return None
+    budget = Fitting(tx, lane_id, alone, queue, now)
+    if not queue.is_whole and not budget.all_fit:
+        queue = batch_contents.queues_of_lane(tx, lane_id, whole=True)[alone]
+        budget = Fitting(tx, lane_id, alone, queue, now)
+    return queue, budget
 
 
 def _cut_of(

@@ -15,6 +15,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
+from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from types import UnionType
@@ -495,7 +496,8 @@ class Run(Closing):
     def export_sync(self, path: str | os.PathLike[str], format: Format | None = None) -> int:
         """Run `export` synchronously, with or without a running event loop."""
         count = export_run(self._engine.ledger, self.id, os.fspath(path), format)
-        self.note_rewritten(os.fspath(path))
+        with suppress(LedgerError):  # the file is written; a retry compares it with the results
+            self.note_rewritten(os.fspath(path))
         return count
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -578,7 +580,9 @@ class Run(Closing):
     def note_rewritten(self, output: str) -> None:
         """Note that results so far replaced an output, so that the run may replace it again."""
         ledger, path = self._engine.ledger, os.path.abspath(output)
-        ledger.apply(lambda tx: deliveries.note_rewritten(tx, self.id, path, ledger.now()))
+        row = ledger.query(lambda tx: queries.run_row(tx, self.id))
+        if row.output == path and row.written is not None:
+            ledger.apply(lambda tx: deliveries.note_rewritten(tx, self.id, path, ledger.now()))
 
     def _check_blocking(self) -> None:
         """Raise `ActorConfigurationError` if waiting here would block the run's own tools."""
