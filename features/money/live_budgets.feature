@@ -163,8 +163,9 @@ Feature: Live calls keep to budgets, each at the live price
       """
     And the API's bill is within $0.012, and has 2 answers
 
-  Scenario: A budget that comes with a live call counts what was spent, although the calls of others wait first
+  Scenario Outline: A budget that comes with a live call counts what was spent, although the calls of others wait first: <countings>
     Given an API that bills what its prompts say, with {"live_latency": 0.2}
+    And a limit of <countings> countings before a call is stored
     And a limit of 2 live calls that are looked at together
     And a batch provider
     When somebody asks {"input_tokens": 10, "output_tokens": 900} with 1000 tokens at most
@@ -177,6 +178,11 @@ Feature: Live calls keep to budgets, each at the live price
     When a command runs: budget --actor tests/asker 1
     And somebody asks {"input_tokens": 11, "output_tokens": 900} with 1000 tokens at most
     Then the call has its answer
+
+    Examples:
+      | countings |
+      | 5         |
+      | 0         |
 
   Scenario: Live calls between two budgets are counted by the second one
     Given an API

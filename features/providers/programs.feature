@@ -339,58 +339,6 @@ Feature: Programs of every kind may ask an actor
       True
       """
 
-  @file_ledger
-  Scenario: A disk that is full for a moment fails the calls of that moment, and no later one
-    Given an API
-    When this program runs
-      """
-      import resource, signal
-      from claude_batch.core import crash_points
-
-      signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-      ample = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-      def fill(reached):
-          if reached == "during_collect_chunk":
-              crash_points.on_reach = None
-              resource.setrlimit(resource.RLIMIT_FSIZE, (0, ample[1]))
-
-      def fails(work):
-          crash_points.on_reach = fill
-          try:
-              work()
-          except cb.LedgerError as error:
-              print("make room" in str(error))
-          finally:
-              resource.setrlimit(resource.RLIMIT_FSIZE, ample)
-
-      with (
-          cb.ClaudeBatchProvider(**settings) as provider,
-          cb.ClaudeBatchProvider(**settings) as other,
-      ):
-          actor, beside = cb.Actor(asker, provider), cb.Actor(asker, other)
-          print(beside.respond_sync("one").stop_reason)
-          fails(lambda: actor.respond_sync("two"))
-          print(actor.respond_sync("two").stop_reason, beside.respond_sync("three").stop_reason)
-          run = actor.submit_sync(["four", "five"])
-          fails(run.wait_sync)
-          print(run.wait_sync().state, actor.submit_sync(["six"]).wait_sync().state)
-          fails(lambda: actor.respond_sync("seven"))
-          with cb.ClaudeBatchProvider(**settings) as third:
-              print(cb.Actor(asker, third).respond_sync("seven").stop_reason)
-      """
-    Then the program has printed
-      """
-      end_turn
-      True
-      end_turn end_turn
-      True
-      finished finished
-      True
-      end_turn
-      """
-    And the API has processed 7 requests, none twice
-
   Scenario: A signal handler can close a provider while the interrupted code opens its ledger
     Given an API
     When this program runs

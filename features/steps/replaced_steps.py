@@ -32,6 +32,7 @@ LIMITS = {
     "second that the preflight waits for an answer": "claude_batch.providers.preflight.PATIENCE",
     "bytes in the results of a small batch": "claude_batch.lifecycle.collection.SMALL_BYTES",
     "result line that is stored at once": "claude_batch.lifecycle.collection.CHUNK_LINES",
+    "countings before a call is stored": "claude_batch.lifecycle.calls.COUNTINGS",
     "kinds of calls whose run is remembered": "claude_batch.lifecycle.calls.RUNS_KEPT",
     "runs of calls that are forgotten at once": "claude_batch.lifecycle.call_queue.RUNS_AT_ONCE",
     "live calls that are looked at together": "claude_batch.lifecycle.live_driver.PAGE",

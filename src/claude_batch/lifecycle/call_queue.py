@@ -8,15 +8,16 @@ import logging
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from claude_batch.core.errors import ActorError, EngineStoppedError, LedgerError
 from claude_batch.core.quantities import count_of
 from claude_batch.ledger import cancellations, queries, single_calls, workspaces
+from claude_batch.ledger.budgets import BudgetKey
 from claude_batch.ledger.single_calls import UNSENT, StoredCall
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.api_sessions import (
@@ -29,7 +30,7 @@ from claude_batch.lifecycle.api_sessions import (
     trouble_of,
 )
 from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
-from claude_batch.lifecycle.budget_room import bound_of, tokens_of_files
+from claude_batch.lifecycle.budget_room import bound_of, count_under_way, tokens_of_files
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
@@ -94,6 +95,7 @@ class CallQueue:
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone_callers: deque[Waiter] = deque()
         self._receipts = Receipts(lambda: self._loop.soon(self._leave))
+        self._prices = prices
         self._store = CallStore(self._ledger, engine.process, self._receipts, prices)
         self._notes_planned = False
         self._groups = SmallGroups()
@@ -142,19 +144,38 @@ class CallQueue:
         return EngineStoppedError(closed_words(self._ledger.location))
 
     async def _read_documents(self, call: Call) -> None:
-        """Bound a call with documents for its budget, on a thread, and queue it again."""
-        try:
-            async with self._reading:
-                if call.options.stays or not call.future.is_withdrawn:
-                    files = tokens_of_files(self._ledger)
-                    call.bound = await in_a_thread(bound_of, call.encoded.params, files)
-        except asyncio.CancelledError:
-            _fail([call], self._closed())
-            raise
-        except Exception as error:
-            _fail([call], _not_stored(error))
-        else:
-            self._queue(call)
+        """Bound a call with documents for its budget, on a thread."""
+        async with self._reading:
+            if call.options.stays or not call.future.is_withdrawn:
+                files = tokens_of_files(self._ledger)
+                call.bound = await in_a_thread(bound_of, call.encoded.params, files)
+
+    async def _count_for(self, calls: Sequence[Call]) -> None:
+        """Count what was sent before the budgets that these calls bring, on a thread."""
+        of: list[BudgetKey] = [("actor", call.options.actor) for call in calls]
+        prices, now = self._prices, self._ledger.now()
+        await in_a_thread(count_under_way, self._ledger, None, prices, list(set(of)), now)
+        for call in calls:
+            call.countings += 1
+
+    def _queue_after(self, work: Coroutine[Any, Any, None], calls: Sequence[Call]) -> None:
+        """Queue calls again once a coroutine has ended; end them if it fails."""
+
+        async def queue() -> None:
+            try:
+                await work
+            except asyncio.CancelledError:
+                _fail(calls, self._closed())
+                raise
+            except Exception as error:
+                _fail(calls, _not_stored(error))
+                return
+            for call in calls:
+                self._queue(call)
+
+        task = asyncio.get_running_loop().create_task(queue())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def acknowledge(self, seq: int, *, taken: bool, failed: bool = False) -> None:
         """Record whether an answer reached its caller; if it did not, it becomes an orphan.
@@ -226,9 +247,9 @@ class CallQueue:
             _fail(calls, _not_stored(error))
             return
         for call in flush.unread:
-            task = asyncio.get_running_loop().create_task(self._read_documents(call))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._queue_after(self._read_documents(call), [call])
+        if uncounted := flush.uncounted:
+            self._queue_after(self._count_for(uncounted), uncounted)
         added = flush.waiting
         batched = [call.encoded.params for call, _ in added if call.options.mode.mode == "batch"]
         self._groups.begin(batched, alone=not self._waiting)
@@ -399,11 +420,6 @@ class CallQueue:
         if self._store.has_notes and not self._notes_planned:
             self._notes_planned = True
             asyncio.get_running_loop().call_later(NOTES_AFTER, self.note)
-
-    async def let_all_go(self) -> None:
-        """Let equal calls of a new engine take the requests over. Raises `LedgerError`."""
-        self.remove_departed()
-        self._store.note()
 
     def note(self) -> None:
         """Write which answers were taken, and which calls were let go."""

@@ -37,9 +37,11 @@ from claude_batch.ledger.single_calls import NewCall, Orphan, Tried
 from claude_batch.ledger.store import Ledger, Record, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.lifecycle.budget_room import (
+    COUNTINGS,
     bound_of,
     limits_of,
     reserve_call,
+    today,
 )
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.pending_call import (
@@ -120,6 +122,8 @@ class Flush(msgspec.Struct):
     """Calls that are not stored, because a budget has to bound their documents first.
 
     That takes too long for a transaction, and for the engine's loop."""
+    uncounted: list[Call] = []
+    """Calls that are not stored, because their budget has not counted what was sent before it."""
 
     def report(self, observers: Observers) -> None:
         """Report to observers what has been queued, by run."""
@@ -588,6 +592,21 @@ class CallStore:
         judges = conversation is not None and conversation.judge is not None
         return self._process if judges and workspace.is_driven else None
 
+    def _brings_budget(
+        self, tx: Transaction, group: CallGroup, calls: list[Call], flush: Flush
+    ) -> bool:
+        """Return whether a new run of these calls sets a budget that is still to be counted."""
+        actor, amount = group.actor, group.mode.actor_budget
+        if amount is None or group in flush.runs:
+            return False
+        if self._joinable(group, calls[0].begun) is not None:
+            return False
+        if max(call.countings for call in calls) >= COUNTINGS:
+            return False  # the driver counts it before it sends
+        if not budgets.is_set_by(tx, "actor", actor, amount):
+            return False
+        return bool(budgets.uncounted(tx, [("actor", actor)], today(self._ledger.now())))
+
     def _reserved(
         self, tx: Transaction, group: CallGroup, calls: list[Call], flush: Flush
     ) -> list[tuple[Call, int | None]]:
@@ -625,6 +644,9 @@ class CallStore:
         self, tx: Transaction, group: CallGroup, calls: list[Call], flush: Flush
     ) -> list[tuple[Call, Waiter]]:
         """Store calls, and return those that are stored with their waiters."""
+        if self._brings_budget(tx, group, calls, flush):
+            flush.uncounted += calls
+            return []
         reserved = self._reserved(tx, group, calls, flush)
         if not reserved:
             return []

@@ -134,8 +134,6 @@ class Engine:
 
         ``finder`` finds the tool functions that the conversations of a run call.
 
-        An engine that has failed gets no new user; a new one takes its place.
-
         Raises `LedgerError`. Raises `ActorConfigurationError` if another user of the same ledger
         runs with other ledger settings. Raises `EngineStoppedError` in a signal handler that has
         interrupted this method.
@@ -144,13 +142,7 @@ class Engine:
         # engines of a process cannot both lead a workspace.
         name = location if on_server(location) else str(path_of(location).resolve())
         with _engines_lock:
-            engine, failed = _engines.get(name), None
-            if engine is not None and engine._failure is not None and not engine._loop.closed:
-                # Before an equal call is made, which would be sent, and paid for, again.
-                engine._loop.run(engine.calls.let_all_go()).result()
-                # Its last user ends it. Until then `shutdown_all` must find it.
-                failed, engine = _engines.pop(name), None
-                _engines[f"{name} {id(failed)}"] = failed
+            engine = _engines.get(name)
             if engine is not None and not engine._loop.closed:
                 if engine.settings != settings:
                     theirs = msgspec.structs.asdict(engine.settings)
@@ -167,8 +159,6 @@ class Engine:
                     )
             else:
                 engine = _engines[name] = cls._start(name, location, settings, finder)
-                if failed is not None:
-                    engine.workbench.inherit(failed.workbench)
             engine._users += 1
             return engine
 

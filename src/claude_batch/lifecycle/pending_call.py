@@ -97,6 +97,8 @@ class Call(msgspec.Struct, eq=False):
     """The caller's W3C ``traceparent``, if an observer carries one."""
     bound: TokenBound | Unbounded | None = None
     """The bound of its params for a budget, if it was computed before the call is stored."""
+    countings: int = 0
+    """Number of times that the work sent before its budget was counted."""
 
     @property
     def group(self) -> CallGroup:

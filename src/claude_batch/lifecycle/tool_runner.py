@@ -181,12 +181,6 @@ class Workbench:
         if own_judges:
             self._own_judges[run_id] = own_judges
 
-    def inherit(self, other: Workbench) -> None:
-        """Take the functions and judges that were given to an engine that has failed."""
-        self._given, self._judges = other._given, other._judges
-        self._own_judges = other._own_judges
-        self.helps, self.most_running = other.helps, other.most_running
-
     def forget(self, run_id: str) -> None:
         """Forget the functions of a run that has ended."""
         for known in (self._given, self._judges, self._own_judges, self._refused):

@@ -24,7 +24,6 @@ from claude_batch.core.errors import (
     ActorConfigurationError,
     EngineStoppedError,
     InvalidRequestError,
-    LedgerError,
     for_one_caller,
 )
 from claude_batch.core.events import ObserverLike
@@ -364,12 +363,11 @@ class EngineAccess(Closing):
     def opening(self) -> Future[Entered]:
         """Open the ledger if it is not open yet, without blocking the caller.
 
-        It is opened anew if `has_failed`, because other calls would fail for good.
         The future raises what `session` would raise. It belongs to the caller, as does its error.
         """
         own: Future[Entered] = Future()
         own.set_running_or_notify_cancel()  # it gets its outcome even if nobody waits any more
-        if (entered := self.entered) is not None and not self.has_failed:
+        if (entered := self.entered) is not None:
             own.set_result(entered)
             return own
 
@@ -381,12 +379,6 @@ class EngineAccess(Closing):
 
         self._shared_opening().add_done_callback(hand_over)
         return own
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether a fault of the ledger that may have passed has stopped the engine."""
-        failure = None if (engine := self._engine) is None else engine.failure
-        return isinstance(failure, LedgerError) and failure.passes
 
     def _shared_opening(self) -> Future[Entered]:
         with self._planning:
@@ -407,8 +399,6 @@ class EngineAccess(Closing):
         return opening
 
     def _open(self, opening: Future[Entered]) -> None:
-        with self.opens:
-            failed = self._leave() if self.has_failed else None
         try:
             session = self.session()
             entered = Entered(self.engine(), session)
@@ -417,7 +407,6 @@ class EngineAccess(Closing):
         else:
             self._opening = None
             opening.set_result(entered)
-        self._release(failed)  # not before, because its last calls may need the new one
 
     def _fail(self, opening: Future[Entered], error: BaseException) -> None:
         self._opening = None  # the next caller tries again
@@ -441,15 +430,8 @@ class EngineAccess(Closing):
         """
         with self.opens:
             self.closed = True
-            engine = self._leave()
-        self._release(engine)
-
-    def _leave(self) -> Engine | None:
-        engine, self._engine = self._engine, None
-        self._session = None
-        return engine
-
-    def _release(self, engine: Engine | None) -> None:
+            engine, self._engine = self._engine, None
+            self._session = None
         if engine is not None:
             engine.release()
             engine.observers.detach(self._observers)

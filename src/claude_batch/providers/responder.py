@@ -258,7 +258,7 @@ class Responder(ProviderPart):
         # Read here, because the caller's own context is active here.
         trace = self._carriers.carried()
         note_asking()
-        entered = None if self._engine_access.has_failed else self._engine_access.entered
+        entered = self._engine_access.entered
         if entered is None or mode.reuse or not isinstance(encoded, EncodedRequest):
             self._store_later(encoded, future, options, trace)
             return

@@ -157,8 +157,6 @@ class RunStorage(ProviderPart):
         """Run `store` on this thread; Ctrl-C ends it."""
         check_synchronous(requests)
         check_blocking(conversation_settings_of(actor).tools)
-        if self._engine_access.has_failed:
-            self._engine_access.opening().result()
         mode = self._mode_of(actor, settings)
         with self._holding(mode, requests, options):
             writer = self._writer(actor, mode, options)

@@ -315,7 +315,6 @@ class Wait:
         self._waiter = waiter
         self._access = access
         self._watch = RunWatch(access.run_id)
-        self._engine: Engine | None = None
         self._version = 0
         self._looked = 0.0
         self.cancelled_at: float | None = None
@@ -336,13 +335,8 @@ class Wait:
             self._looked = time.monotonic() - begun
             if is_enough(found):
                 return found
-            if engine is not self._engine:
-                # A new wait begins with a new engine if the last one has failed.
-                self._engine, _ = yield Pause(self._access.engine_access.opening())
-                self._watch = RunWatch(self._watch.run_id)
-                if engine is not self._engine:
-                    continue
             engine.check()
+            yield Pause(self._access.engine_access.opening())
             self.cancelled_at = yield from self._waiter.check(self.cancelled_at)
             yield from self.rest(self._waiter.patience(self.cancelled_at))
 

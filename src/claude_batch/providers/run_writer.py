@@ -484,8 +484,8 @@ class RunWriter:
         # The run is stored: an error here must not look as if it were not.
         with suppress(LedgerError), self.ledger.read() as tx:
             going = queries.unfinished_runs(tx, some)
-            ended = set(some) - going
-            for each in ended - queries.runs_with_failures(tx, ended):
+            going |= queries.runs_with_failures(tx, set(some) - going)
+            for each in set(some) - going:
                 workbench.forget(each)
             some = list(going)
         given.extend(some)
