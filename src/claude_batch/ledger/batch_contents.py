@@ -60,8 +60,7 @@ _HAS_DEADLINE = and_(runs.c.deadline.is_not(None), runs.c.deadline_closed.is_(No
 # A shared batch cannot be cancelled for one of its runs alone, so a run with a deadline gets
 # separate batches.
 ALONE: Any = case((_HAS_DEADLINE, runs.c.id), else_="")
-"""The run whose requests are packed alone; "" for runs without a deadline that may still end them.
-"""
+"""The run whose requests are packed alone; "" for runs without a deadline, or with a past one."""
 # What decides when and how a run's requests are packed.
 _SETTINGS = (
     runs.c.id,

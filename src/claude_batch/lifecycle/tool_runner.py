@@ -138,7 +138,7 @@ class Workbench:
         self._judges: dict[str, Judge] = {}
         self._own_judges: dict[str, Mapping[int, Judge]] = {}
         self.given_runs: deque[str] = deque()
-        """The runs, not of single calls, that were given functions and may not have ended yet."""
+        """The runs, not of single calls, that were given functions and may still need them."""
         self._found: dict[str, Tools] = {}
         self._missing: dict[str, tuple[int, str]] = {}
         """For missing functions: the finder's count at the last search, and the reason."""

@@ -483,11 +483,11 @@ class RunWriter:
                 some.append(given.popleft())
         # The run is stored: an error here must not look as if it were not.
         with suppress(LedgerError), self.ledger.read() as tx:
-            going = queries.unfinished_runs(tx, some)
-            going |= queries.runs_with_failures(tx, set(some) - going)
-            for each in set(some) - going:
+            needed = queries.unfinished_runs(tx, some)
+            needed |= queries.runs_with_failures(tx, set(some) - needed)
+            for each in set(some) - needed:
                 workbench.forget(each)
-            some = list(going)
+            some = list(needed)
         given.extend(some)
 
     def _count_for_budgets(self, scope: BudgetScope, names: list[str]) -> None:
