@@ -100,6 +100,14 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.make_actor("m", ledger=5)                           | ActorConfigurationError: ledger: must be a text, not int |
     And in the ledger the counts of runs are [0]
 
+  Scenario: The ledger of an actor would not be the one that its caller means
+    Then these mistakes are refused
+      | expression                                                                        | error |
+      | cb.make_actor("m", ledger=":memory:")                                             | LedgerError: the ledger :memory: would be lost with its process |
+      | cb.load_actor("examples/actors/reviewer.yaml", ledger="sqlite:///:memory:")       | LedgerError: the ledger sqlite:///:memory: would be lost with its process |
+      | cb.make_actor("m", ledger="host=db password=secret")                              | LedgerError: the ledger is given in libpq's words (host=…), and a URL is needed |
+    And in the ledger the counts of runs are [0]
+
   Scenario: None is the default, and the URL of an SDK client is a text
     Then these expressions have the values
       | expression                                                                                                                      | value  |

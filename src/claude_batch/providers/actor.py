@@ -37,7 +37,12 @@ from claude_batch.actor.request import (
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, judge_of, read_as
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.core.settings import absolute_ledger, check_arguments, without_password
+from claude_batch.core.settings import (
+    absolute_ledger,
+    check_arguments,
+    default_ledger,
+    without_password,
+)
 from claude_batch.lifecycle.threads import fork_safe_lock, in_own_thread
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
@@ -169,13 +174,12 @@ class Actor(Closing):
         """Bind a configuration to the provider that a registry finds for it, with these settings.
 
         Closing the actor closes the provider, unless other actors use it too. ``opening`` is the
-        call that errors name, without its last parenthesis. Raises `ActorConfigurationError` and
-        `ProviderNotFoundError`.
+        call that errors name, without its last parenthesis. Raises `ActorConfigurationError`,
+        `LedgerError` and `ProviderNotFoundError`.
         """
         if (ledger := settings.get("ledger")) is not None:
-            check_arguments((str, os.PathLike), ledger=ledger)
             # A call with settings of its own may open it only later, from another directory.
-            settings["ledger"] = absolute_ledger(os.fspath(cast("StrPath", ledger)))
+            settings["ledger"] = absolute_ledger(default_ledger(ledger))
         actor = cls(configuration, registry.lend(configuration, **settings))
         actor._registry, actor._settings, actor._opening = registry, settings, opening
         return actor
@@ -659,7 +663,7 @@ def load_actor(
     of the provider (``ledger``, ``linger``, ``base_url``, …); they take precedence over environment
     variables and YAML. Settings that concern only batches are accepted for a live actor. Actors
     with the same settings share a provider, which is closed when the last of them is closed. Raises
-    `ActorConfigurationError` and `ProviderNotFoundError`.
+    `ActorConfigurationError`, `LedgerError` and `ProviderNotFoundError`.
     """
     configuration = ActorLoader.load(path, name=name)
     named = "" if name is None else f", name={name!r}"
@@ -685,7 +689,7 @@ def make_actor(
     parameters. ``batch_processing`` is on by default; False answers live, at full price. ``name``
     is ``local/actor`` by default; costs and budgets of actors are counted by name. The other
     arguments, and what closes the provider, are as in `load_actor`. Raises
-    `ActorConfigurationError` and `ProviderNotFoundError`.
+    `ActorConfigurationError`, `LedgerError` and `ProviderNotFoundError`.
     """
     if max_tokens is not None:
         options = {**(options or {}), "max_tokens": max_tokens}
