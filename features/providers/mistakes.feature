@@ -24,6 +24,7 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ClaudeProvider(middleware=cb.Middleware())  | TypeError: middleware: <claude_batch                                       |
       | cb.ClaudeBatchProvider(observers=print)        | TypeError: observers: <built-in function print> is not a list              |
       | cb.ActorRequest("a", documents=None)           | InvalidRequestError: `documents` must be a list, not NoneType              |
+      | cb.ActorRequest("a", documents={"a.pdf", "b.pdf"}) | InvalidRequestError: `documents` must be a list, not a set: its order is another one in each process |
       | cb.ActorRequest("a", documents=[b""])          | InvalidRequestError: document 0 bytes: is empty                            |
       | cb.ProviderRegistry().register("own", provider) | ActorConfigurationError: provider 'own': <claude_batch                    |
       | cb.ClaudeBatchProvider(max_requests=True)      | ActorConfigurationError: max_requests: True is not a number                |

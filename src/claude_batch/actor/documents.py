@@ -98,6 +98,11 @@ def documents_of(given: Iterable[DocumentLike]) -> tuple[Document, ...]:
         raise InvalidRequestError(
             f"`documents` must be a list, not {type(given).__name__}; without any, give []"
         )
+    if isinstance(given, set | frozenset):
+        raise InvalidRequestError(
+            "`documents` must be a list, not a set: its order is another one in each process, so "
+            "the same request would be another one, and paid for again"
+        )
     return tuple(map(_document, given))
 
 
