@@ -136,6 +136,14 @@ Feature: The registry finds who answers for an actor
       | yes     | {"lingre": 1}                                       |                     | did you mean 'linger'? |
       | yes     | {"zzz": 1}                                          |                     | no setting 'zzz'       |
 
+  Scenario: A budget of an actor that has no ledger is refused, because nothing would keep it
+    Then the registry by default finds Claude as follows
+      | batches | settings                | provider            | error                                             |
+      | no      | {"budget_usd": "5"}     |                     | budget_usd: an actor without `batch_processing` has no ledger, so no budget holds its calls |
+      | no      | {"daily_budget_usd": 5} |                     | for live calls under a budget, write `batch_processing: {mode: live}` |
+      | no      | {"budget_usd": null}    | ClaudeProvider      |                                                   |
+      | yes     | {"budget_usd": "5", "mode": "live"} | ClaudeBatchProvider |                                       |
+
   Scenario: A provider with the five names that actors need is a Provider
     When this program runs
       """

@@ -661,8 +661,10 @@ def load_actor(
     ``name`` selects one of several actors in the file. ``tools`` are functions that the model may
     call, in addition to those that the file names as ``module:function``. ``settings`` are keywords
     of the provider (``ledger``, ``linger``, ``base_url``, …); they take precedence over environment
-    variables and YAML. Settings that concern only batches are accepted for a live actor. Actors
-    with the same settings share a provider, which is closed when the last of them is closed. Raises
+    variables and YAML. Settings that concern only batches, apart from budgets, are accepted for a
+    live actor without effect. So are those of `ClaudeProvider` alone (``timeout``, ``max_retries``,
+    ``concurrency``) for an actor with batches, whose longest wait is ``max_wait``. Actors with the
+    same settings share a provider, which is closed when the last of them is closed. Raises
     `ActorConfigurationError`, `LedgerError` and `ProviderNotFoundError`.
     """
     configuration = ActorLoader.load(path, name=name)

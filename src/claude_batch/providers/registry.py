@@ -298,13 +298,20 @@ def _claude(provider: str, twin: str, /, **settings: Any) -> Provider:
     """Make one of Claude's two providers with the settings that it accepts.
 
     The actor's mode chooses between them, so a setting that only the other one accepts is ignored
-    (``ledger`` for a live actor). A setting that neither accepts is an error.
+    (``ledger`` for a live actor). A setting that neither accepts is an error, and so is a budget of
+    a live actor, which nothing would keep.
     """
     made = _class_of(provider)
     known = parameters_of(made)
     if others := [name for name in settings if name not in known]:
         all_known = (*known, *parameters_of(_class_of(twin)), "name", "registry")
         for name in others:
+            if "budget" in name and name in all_known and settings[name] is not None:
+                raise ActorConfigurationError(
+                    "an actor without `batch_processing` has no ledger, so no budget holds its "
+                    "calls; for live calls under a budget, write `batch_processing: {mode: live}`",
+                    setting=name,
+                )
             if name not in all_known:
                 hint = meant_setting(name, all_known)
                 raise ActorConfigurationError(f"provider {provider} has no setting {name!r}{hint}")
