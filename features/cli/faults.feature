@@ -183,6 +183,10 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | validate actor.yaml                                | No such command 'validate'. Did you mean 'actors validate'? |
       | list                                               | No such command 'list'. Did you mean 'status'?              |
       | stop run-nosuchrun                                 | No such command 'stop'. Did you mean 'cancel'?              |
+      | run actor.yaml asks.jsonl --timeout 5              | No such option '--timeout'. Did you mean '--max-wait'?      |
+      | run actor.yaml asks.jsonl --max-retries 5          | No such option '--max-retries'. Did you mean '--max-attempts'? |
+      | run actor.yaml asks.jsonl --batch-size 5           | No such option '--batch-size'. Did you mean '--max-requests'? |
+      | status --timeout 5                                 | No such option '--timeout'                                  |
 
   Scenario: A command whose ledger's file is removed does not report that everything is kept
     Given a command's API

@@ -178,6 +178,10 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | actor.respond_sync("a", top_k=5) | TypeError: there is no setting 'top_k'; parameters of the Messages API go into `options=` |
       | actor.respond_sync("a", metadata={}) | TypeError: there is no setting 'metadata'; parameters of the Messages API go into `options=` |
       | actor.respond_sync("a", max_retry=5) | TypeError: there is no setting 'max_retry'; the number of attempts is `max_attempts=` |
+      | actor.submit_sync(["a"], batch_size=5) | TypeError: there is no setting 'batch_size'; the most requests of a batch are `max_requests=` |
+      | actor.submit_sync(["a"], return_exceptions=True) | TypeError: there is no setting 'return_exceptions'; it belongs to asyncio.gather; respond_all returns each failure |
+      | cb.make_actor("m", max_workers=5) | ActorConfigurationError: provider claude-batch has no setting 'max_workers'; batches need none, and the most calls at once of live ones are `live_concurrency=` |
+      | cb.make_actor("m", callbacks=[print]) | ActorConfigurationError: provider claude-batch has no setting 'callbacks'; functions that receive events are `observers=` |
       | actor.respond_sync("a", poll="1s") | TypeError: there is no setting 'poll'; did you mean 'poll_interval'? |
       | actor.submit_sync(["a"], ordred=True) | TypeError: there is no setting 'ordred'; did you mean 'ordered'? (it belongs to respond_all, run and Run.results) |
       | actor.submit_sync(["a"], nwe=True) | TypeError: there is no setting 'nwe'; did you mean 'new'? (it belongs to respond_all, run and submit) |

@@ -66,6 +66,17 @@ _MEANT = {
 }
 """What a command that does not exist probably means, if its spelling does not show it."""
 
+_MEANT_FLAGS = {
+    "--batch-size": "--max-requests",
+    "--concurrency": "--live-concurrency",
+    "--max-budget": "--budget",
+    "--max-cost": "--budget",
+    "--max-retries": "--max-attempts",
+    "--retries": "--max-attempts",
+    "--timeout": "--max-wait",
+}
+"""What a flag that does not exist means, if those of a similar spelling mean something else."""
+
 
 class _Commands(Mapping[str, click.Command]):
     """The commands. The module of one is imported when it is asked for.
@@ -87,12 +98,20 @@ class _Commands(Mapping[str, click.Command]):
 
 @contextmanager
 def _shown_safely() -> Generator[None]:
-    """Sanitize click's usage errors, which repeat the user's input or a file name."""
+    """Sanitize click's usage errors, which repeat the user's input or a file name.
+
+    A flag of another program is answered with the one that has its meaning.
+    """
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
         raise  # whose message is the help
     except click.UsageError as error:
+        if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+            meant = _MEANT_FLAGS.get(error.option_name)
+            if any(meant in parameter.opts for parameter in error.ctx.command.params):
+                hint = f"{error.message} Did you mean {meant!r}?"
+                raise click.UsageError(hint, error.ctx) from None
         message = visible(error.format_message())
         if message == error.format_message():
             raise

@@ -131,6 +131,7 @@ _NAMED_ELSEWHERE: Final = {
     "system_message": _SYSTEM,
     "system_prompt": _SYSTEM,
     "batch_processing": "it belongs to make_actor, or into the actor's file",
+    "batch_size": "the most requests of a batch are `max_requests=`",
     "batch": 'requests travel in batches with `mode="batch"`',
     "live": 'requests are sent live with `mode="live"`',
     "id": "the id of a request is `key=` of respond or of an ActorRequest",
@@ -147,6 +148,11 @@ _NAMED_ELSEWHERE: Final = {
     "retries": f"{_ATTEMPTS}, and of ClaudeProvider `max_retries=`",
     "budget": _BUDGET,
     "max_cost": _BUDGET,
+    "callbacks": "functions that receive events are `observers=` of load_actor and make_actor",
+    "max_workers": "batches need none, and the most calls at once of live ones are "
+    "`live_concurrency=`",
+    "return_exceptions": "it belongs to asyncio.gather; respond_all returns each failure as a "
+    "result, with `error`",
 }
 """Names that belong to another call, or to the SDK and other libraries, and what to use."""
 
