@@ -158,6 +158,33 @@ Feature: The sandbox answers live messages
       | GET /v1/messages/batches/{batch}/results | r1.result.message.usage.cache_read_input_tokens     | 11    |
     And the sandbox's bill agrees with the usage of its results
 
+  Scenario: A turn reads from the cache what the turns before it wrote, up to 20 blocks back
+    Given a sandbox
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 9, "cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": "one"}]}
+      """
+    Then the sandbox's usage counts tokens of the kind "5m" alone
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 9, "cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": "one"},
+       {"role": "assistant", "content": "two"}, {"role": "user", "content": "three"}]}
+      """
+    Then the sandbox's answer has the fields
+      | field                             | value |
+      | usage.cache_read_input_tokens     | 10    |
+      | usage.cache_creation_input_tokens | 23    |
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 9, "cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": "one"}, {"role": "user", "content": [
+       {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"},
+       {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"},
+       {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"},
+       {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"},
+       {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}]}]}
+      """
+    Then the sandbox's usage counts tokens of the kind "5m" alone
+
   Scenario: A prompt that only names the mark uses no cache
     Given a sandbox
     When the sandbox is sent the live params
