@@ -182,10 +182,10 @@ Feature: The sandbox's answers are deterministic and about their prompts
 
     Examples:
       | tools              | choice           | content                                                                   |
-      | [{"name": "look"}] | {"type": "auto"} | "Go"                                                                      |
-      | [{"name": "look"}] | {"type": "none"} | "[[tool:look]]"                                                           |
-      | [{"name": "look"}] | {"type": "auto"} | "[[tool:other]]"                                                          |
-      | [{"name": "look"}] | null             | "Go"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "[[tool:look]]"}] |
+      | [{"name": "look", "input_schema": {}}] | {"type": "auto"} | "Go"                                                                      |
+      | [{"name": "look", "input_schema": {}}] | {"type": "none"} | "[[tool:look]]"                                                           |
+      | [{"name": "look", "input_schema": {}}] | {"type": "auto"} | "[[tool:other]]"                                                          |
+      | [{"name": "look", "input_schema": {}}] | null             | "Go"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "[[tool:look]]"}] |
       | []                 | {"type": "auto"} | "Go"                                                                      |
       | null               | {"type": "none"} | "Go"                                                                      |
       | [{"type": "mcp_toolset", "mcp_server_name": "n"}] | {"type": "any"}               | "Go" |

@@ -136,7 +136,7 @@ Feature: The sandbox answers live messages
       | "system": [{"type": "text", "text": "A long shared prefix", "cache_control": {"type": "ephemeral"}}]        | 5m      | 301  |
       | "system": [{"type": "text", "text": "A long shared prefix", "cache_control": {"type": "ephemeral", "ttl": "1h"}}] | 1h | 3601 |
       | "system": [{"type": "text", "text": "A long shared prefix", "cache_control": {"type": "ephemeral", "ttl": "9y"}}] | 5m | 301  |
-      | "system": "A long shared prefix", "tools": [{"name": "a", "cache_control": {"type": "ephemeral"}}]          | 5m      | 301  |
+      | "system": "A long shared prefix", "tools": [{"name": "a", "input_schema": {}, "cache_control": {"type": "ephemeral"}}] | 5m      | 301  |
       | "system": "A long shared prefix", "cache_control": {"type": "ephemeral"}                                    | 5m      | 301  |
 
   Scenario: In a batch the first request of a prefix writes it and the next one reads it

@@ -27,6 +27,9 @@ from .token_usage import CACHE_MARK, cache_points, media_tokens, written_size
 SAMPLING_FREE_VERSION = "2026-10-21"
 """The `anthropic-version` from which `temperature`, `top_p` and `top_k` are rejected."""
 
+PAUSE_MARK = b"[[sandbox:pause"
+"""Directive by which an answer pauses (docs/how-to/sandbox.md)."""
+
 VERSIONS = ("2023-01-01", "2023-06-01", SAMPLING_FREE_VERSION)
 """The API versions that the sandbox supports."""
 
@@ -35,6 +38,23 @@ FILES_VERSION = "2026-10-21"
 
 _NO_SCHEMAS = re.compile(r"claude-(?:[123]\b|instant|(?:opus|sonnet)-4-(?:0\b|20\d{6}))")
 """Models from before structured outputs, which Anthropic's page of them does not list."""
+
+IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+_MEDIA = {"image": IMAGES, "document": ("application/pdf",)}
+"""Media types of base64 sources, by the type of their block."""
+
+_BLOCKS = (
+    "text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use",
+    "tool_result", "tool_addition", "tool_removal", "server_tool_use", "web_search_tool_result",
+    "web_fetch_tool_result", "advisor_tool_result", "code_execution_tool_result",
+    "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
+    "tool_search_tool_result", "container_upload", "mcp_tool_use", "mcp_tool_result",
+    "mcp_tool_listing", "compaction", "fallback",
+)  # fmt: skip
+"""Types of a message's blocks, of the API and its beta (from the SDK's 2.14 types)."""
+
+_BETA_FIELDS = ("compaction", "context_management", "fallbacks", "mcp_servers")
+"""Parameters that no call without a beta has."""
 
 MAX_CUSTOM_ID = 64
 CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -297,6 +317,9 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
     messages = decoded(_decode_messages, params.messages, "messages")
     model = _model(params)
     _check_fields(params, model, context)
+    for name in () if context.betas else _BETA_FIELDS:
+        if getattr(params, name) is not None:
+            raise _invalid(f"{name}: Extra inputs are not permitted")
     if params.system:
         _check_system(params.system)
     _check_messages(messages, context)
@@ -304,6 +327,16 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
     if not (isinstance(thread, dict) and cast(dict[str, Any], thread).get("type") == "continue"):
         # The messages of the thread are not repeated.
         _check_tool_results(messages)
+    # A turn that paused ends with the assistant's message too. It has tools of the server.
+    if (
+        messages[-1].role == "assistant"
+        and model.newer
+        and not (counting or params.tools or PAUSE_MARK in bytes(raw))
+    ):
+        raise _invalid(
+            "This model does not support assistant message prefill. The conversation must end with "
+            "a user message."
+        )
     if params.output_config is not None or params.tools or params.tool_choice is not None:
         _check_output(params, messages, model)
     if CACHE_MARK in bytes(raw):
@@ -374,10 +407,9 @@ def _check_thinking(thinking: Any, max_tokens: int, model: Model, context: CallC
     if not isinstance(kind, str):
         raise _invalid("thinking: Input should be a valid dictionary with a type")
     if kind not in _THINKING:
-        raise _invalid(
-            f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected "
-            f"tags: {', '.join(repr(each) for each in _THINKING)}"
-        )
+        raise _unknown_tag("thinking", kind, _THINKING)
+    if kind == "adaptive" and not model.newer:
+        raise _invalid("adaptive thinking is not supported on this model")
     if (kind == "enabled" and not model.takes_budget) or (
         kind == "disabled" and not model.takes_disabled
     ):
@@ -397,6 +429,13 @@ def _check_thinking(thinking: Any, max_tokens: int, model: Model, context: CallC
         interleaved = any(beta.startswith("interleaved-thinking") for beta in context.betas)
         if budget >= max_tokens and not interleaved:
             raise _invalid("`max_tokens` must be greater than `thinking.budget_tokens`")
+
+
+def _unknown_tag(where: str, kind: str, known: tuple[str, ...]) -> ApiError:
+    return _invalid(
+        f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags: "
+        f"{', '.join(repr(each) for each in known)}"
+    )
 
 
 def _check_system(system: Raw) -> None:
@@ -420,6 +459,8 @@ def _check_messages(messages: list[MessageParam], context: CallContext) -> None:
             raise _invalid(f"messages.{position}.content: must not be empty")
         for number, block in enumerate(blocks_of(message)):
             where = f"messages.{position}.content.{number}"
+            if block.type not in _BLOCKS:
+                raise _unknown_tag(where, block.type, _BLOCKS)
             if (
                 block.type == "document"
                 and role == "assistant"
@@ -438,7 +479,7 @@ def _check_block(block: Block, where: str) -> None:
             raise _invalid(f"{where}.citations: Input should be a valid dictionary")
         if block.source is None:
             raise _invalid(f"{where}.source: Field required")
-        _check_source(block.source, f"{where}.source")
+        _check_source(block.source, f"{where}.source", _MEDIA[block.type])
     elif block.type == "tool_result":
         _check_inner(block.content, f"{where}.content")
 
@@ -452,11 +493,14 @@ def _check_text(text: Any, where: str) -> None:
         raise _invalid("messages: text content blocks must be non-empty")
 
 
-def _check_source(source: Any, where: str) -> None:
+def _check_source(source: Any, where: str, media: tuple[str, ...]) -> None:
     fields = cast(dict[str, Any], source) if isinstance(source, dict) else {}
     kind = fields.get("type")
     if not isinstance(kind, str):
         raise _invalid(f"{where}: Input should be a valid dictionary with a type")
+    if kind == "base64" and fields.get("media_type") not in media:
+        known = ", ".join(repr(each) for each in media)
+        raise _invalid(f"{where}.base64.media_type: Input should be {known}")
     if kind == "content":
         if not fields.get("content"):
             raise _invalid(f"{where}.content.content: Field required")
@@ -630,6 +674,8 @@ def _tool_names(tools: list[dict[str, Any]], model: str) -> set[str]:
             raise _invalid(f"tools: Tool names must be unique, and {name!r} came before")
         if tool.get("strict") is True and _NO_SCHEMAS.match(model):
             raise _invalid(f"tools.{position}.strict: '{model}' does not support strict tools.")
+        if kind in (None, "custom") and "input_schema" not in tool:
+            raise _invalid(f"tools.{position}.custom.input_schema: Field required")
         schema: Any = tool.get("input_schema", {})
         _check_schema(schema, f"tools.{position}.input_schema")
         if schema.get("type", "object") != "object":
