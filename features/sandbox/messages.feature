@@ -196,14 +196,19 @@ Feature: The sandbox answers live messages
       | usage.cache_creation_input_tokens | 0     |
       | usage.cache_read_input_tokens     | 0     |
 
-  Scenario: A live answer can take its time
+  Scenario Outline: A live answer can take its time, in seconds or with a unit
     Given a sandbox with the settings
       """
-      {"live_latency": 0.05}
+      {"live_latency": <duration>}
       """
     When the sandbox is sent a live prompt "Hello"
     Then the sandbox answers 200
     And the sandbox took 0.05 seconds or more
+
+    Examples:
+      | duration |
+      | 0.05     |
+      | "50ms"   |
 
   Scenario: Each answer reports the limits per minute, and they are enforced
     Given a sandbox
