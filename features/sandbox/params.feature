@@ -76,6 +76,7 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-opus-5-5", "max_tokens": 9, "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tool_choice.type: 'any' is not supported for claude-opus-5-5 |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools.0.custom.input_schema: Field required |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "mcp_servers": [], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | mcp_servers: Extra inputs are not permitted |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {"type": "array", "items": {"type": "object", "properties": {}}}}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | 'additionalProperties' must be explicitly set to false |
 
     Examples: Blocks
       | params                                                                             | kind                  | message                          |

@@ -642,6 +642,24 @@ def _check_format(wanted: Any) -> None:
     if fields.get("type") != "json_schema":
         raise _invalid("output_config.format.type: Input should be 'json_schema'")
     _check_schema(fields.get("schema"), "output_config.format.schema")
+    _check_closed(fields["schema"], "output_config.format.schema")
+
+
+def _check_closed(schema: Any, path: str) -> None:
+    """Check that no object of an output's schema can have other keys than its own."""
+    if not isinstance(schema, dict):
+        return
+    fields = cast(dict[str, Any], schema)
+    if fields.get("type") == "object" and fields.get("additionalProperties") is not False:
+        raise _invalid(
+            f"{path}: For 'object' type, 'additionalProperties' must be explicitly set to false"
+        )
+    _check_closed(fields.get("items"), path)
+    for name in ("properties", "$defs", "definitions", "anyOf", "allOf"):
+        held: Any = fields.get(name)
+        inner: Any = list(cast(dict[str, Any], held).values()) if isinstance(held, dict) else held
+        for each in cast(list[Any], inner) if isinstance(inner, list) else []:
+            _check_closed(each, path)
 
 
 def _check_schema(schema: Any, path: str) -> None:
