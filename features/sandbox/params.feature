@@ -98,6 +98,9 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "eA=="}}]}]} | invalid_request_error | image.source.base64.media_type: Input should be 'image/jpeg' |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "eA=="}}]}]} | invalid_request_error | document.source.base64.media_type: Input should be 'application/pdf' |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "{"}]} | invalid_request_error | does not support assistant message prefill |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": "x", "cache_control": {"type": "persistent"}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | cache_control.type: Input should be 'ephemeral' |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "2h"}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | cache_control.ephemeral.ttl: Input should be '5m' or '1h' |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "1h"}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | must not come after a ttl='5m' |
 
     Examples: Calls of tools and their results
       | params                                                                             | kind                  | message                          |

@@ -132,16 +132,16 @@ NO_CACHE = CacheUse(0, 0, 0)
 CACHE_MARK = b'"cache_control"'
 
 
-def cache_points(params: dict[str, Any]) -> int:
-    """Count the marks of a request, including the one that the API sets for a mark of the params.
+def cache_marks(params: dict[str, Any]) -> list[Any]:
+    """Return the marks of a request in the order of its prefix.
 
-    It sets none on a last block that has one already.
+    The mark of the params is the last one, unless the last block has one already.
     """
     parts = _parts(params)
-    inner = [block for part in parts for block in _blocks(part.get("content") or [])]
-    marks = sum(part.get("cache_control") is not None for part in (*parts, *inner))
-    alone = not parts or parts[-1].get("cache_control") is None
-    return marks + (params.get("cache_control") is not None and alone)
+    marked = [each for part in parts for each in (*_blocks(part.get("content") or []), part)]
+    if not parts or parts[-1].get("cache_control") is None:
+        marked.append(params)
+    return [each["cache_control"] for each in marked if each.get("cache_control") is not None]
 
 
 LOOKBACK = 20
@@ -180,7 +180,6 @@ class PromptCache:
         known = read
         for stop, ttl in marks:
             key, tokens = ends[stop - 1]
-            ttl = ttl if ttl in written else "5m"
             if tokens > known:
                 written[ttl] += tokens - known
                 known = tokens

@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw
 from .api_errors import TOO_DEEP, ApiError
 from .instances import SchemaError, instance
 from .model_profiles import LONG_CONTEXT_BETA, LONG_OUTPUT_BETA, Model, model_named
-from .token_usage import CACHE_MARK, cache_points, media_tokens, written_size
+from .token_usage import CACHE_MARK, cache_marks, media_tokens, written_size
 
 # Requests -----------------------------------------------------------------------------------------
 
@@ -340,7 +340,7 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
     if params.output_config is not None or params.tools or params.tool_choice is not None:
         _check_output(params, messages, model)
     if CACHE_MARK in bytes(raw):
-        _check_cache_points(decoded(msgspec.json.decode, raw))
+        _check_cache_marks(decoded(msgspec.json.decode, raw))
     request = Request(params, messages, model)
     # A token has four bytes, so most requests are too small to be too long.
     if not counting and len(memoryview(raw)) // 4 >= model.max_input_tokens:
@@ -619,12 +619,25 @@ MAX_CACHE_POINTS = 4
 """Most blocks of a request with `cache_control`."""
 
 
-def _check_cache_points(params: dict[str, Any]) -> None:
-    marks = cache_points(params)
-    if marks > MAX_CACHE_POINTS:
+def _check_cache_marks(params: dict[str, Any]) -> None:
+    marks = cache_marks(params)
+    if len(marks) > MAX_CACHE_POINTS:
         raise _invalid(
             f"A maximum of {MAX_CACHE_POINTS} blocks with cache_control may be provided. Found "
-            f"{marks}."
+            f"{len(marks)}."
+        )
+    ttls: list[str] = []
+    for mark in marks:
+        fields = cast(dict[str, Any], mark) if isinstance(mark, dict) else {}
+        if fields.get("type") != "ephemeral":
+            raise _invalid("cache_control.type: Input should be 'ephemeral'")
+        ttls.append(fields.get("ttl") or "5m")
+        if ttls[-1] not in ("5m", "1h"):
+            raise _invalid("cache_control.ephemeral.ttl: Input should be '5m' or '1h'")
+    if ttls != sorted(ttls):
+        raise _invalid(
+            "cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
+            "cache_control block. Blocks are processed in the order tools, system, messages."
         )
 
 
