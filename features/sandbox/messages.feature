@@ -195,6 +195,21 @@ Feature: The sandbox answers live messages
       | usage.cache_creation_input_tokens | 0     |
       | usage.cache_read_input_tokens     | 0     |
 
+  Scenario: The usage of a live message has the speed that sets its price
+    Given a sandbox
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-opus-5-5", "max_tokens": 9, "speed": "fast", "messages": [{"role": "user", "content": "x"}]}
+      """
+    Then the sandbox's answer has the fields
+      | field       | value  |
+      | usage.speed | "fast" |
+    When the sandbox is called with POST "/v1/messages"
+      """
+      {"model": "claude-opus-5-5", "max_tokens": 9, "speed": "high", "messages": [{"role": "user", "content": "x"}]}
+      """
+    Then the sandbox answers 400 invalid_request_error saying "speed: Input should be 'standard' or 'fast'"
+
   Scenario Outline: A live answer can take its time, in seconds or with a unit
     Given a sandbox with the settings
       """

@@ -368,6 +368,8 @@ def _check_fields(params: Params, model: Model, context: CallContext) -> None:
         for name in ("speed", "store", "cache_hint", "context_hint"):
             if getattr(params, name) is not UNSET:
                 raise _invalid(f"{name}: Not supported in a batch")
+    if params.speed not in (UNSET, None, "standard", "fast"):
+        raise _invalid("speed: Input should be 'standard' or 'fast'")
     least = 1 if context.batch else 0
     if params.max_tokens < least:
         raise _invalid(f"max_tokens: must be greater than or equal to {least}")
