@@ -6,7 +6,7 @@ Feature: What an actor asks for reaches the API as it was written
     When an actor with these options asks once in a batch and once live
       """
       {"max_tokens": 5000, "stop_sequences": ["END", "\n\n"], "metadata": {"user_id": "é-1"},
-       "thinking": {"type": "adaptive"}, "output_config": {"effort": "low"},
+       "thinking": {"type": "enabled", "budget_tokens": 1024}, "output_config": {"effort": "low"},
        "tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3},
                  {"type": "mcp_toolset", "mcp_server_name": "kb"}],
        "mcp_servers": [{"type": "url", "url": "https://kb.example/sse", "name": "kb"}],
@@ -52,7 +52,7 @@ Feature: What an actor asks for reaches the API as it was written
     And a batch provider with <settings>
     When a request with these params asks once in a batch
       """
-      {"model": "claude-haiku-4-5", "max_tokens": 10, "messages": [{"role": "user", "content": "x"}],
+      {"model": "claude-haiku-5-5", "max_tokens": 10, "messages": [{"role": "user", "content": "x"}],
        "thinking": {"type": "adaptive"}, "metadata": {"user_id": "u"}, "betas": ["skills-2025-10-02"],
        "container": {"skills": []}}
       """

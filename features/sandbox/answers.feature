@@ -73,34 +73,34 @@ Feature: The sandbox's answers are deterministic and about their prompts
   Scenario: A JSON schema gets a valid instance: Shapes
     Given a sandbox
     Then the sandbox makes an instance of a schema as follows
-      | schema                                                                                                                           | instance                       |
-      | {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}, "c": {"type": "null"}}, "required": ["a"]} | {"a": 1, "b": true, "c": null} |
-      | {"properties": {"a": {"const": 7}}, "required": ["a", "z"], "additionalProperties": {"type": "integer"}}                         | {"a": 7, "z": 1}               |
-      | {"type": "array", "items": {"type": "number"}}                                                                                   | [1]                            |
-      | {"items": {"type": "number"}, "minItems": 3, "uniqueItems": true}                                                                | [1, 2, 3]                      |
-      | {"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 2, "uniqueItems": true}                                             | ["x", "y"]                     |
-      | {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": true}                                               | ["T", "T1"]                    |
-      | {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "uniqueItems": true}                                              | [true, true]                   |
-      | {"type": "array", "items": {}, "maxItems": 0}                                                                                    | []                             |
-      | {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": false}                                     | [1, true]                      |
-      | {"prefixItems": [{"type": "integer"}], "items": {"type": "null"}, "minItems": 2}                                                 | [1, null]                      |
-      | {"type": "array", "items": true}                                                                                                 | ["T"]                          |
-      | {"enum": ["red", "green"]}                                                                                                       | "red"                          |
-      | {"type": ["integer", "null"]}                                                                                                    | 1                              |
-      | {"type": []}                                                                                                                     | null                           |
+      | schema                                                                                                                                                          | instance                       |
+      | {"type": "object", "additionalProperties": false, "properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}, "c": {"type": "null"}}, "required": ["a"]} | {"a": 1, "b": true, "c": null} |
+      | {"properties": {"a": {"const": 7}}, "required": ["a", "z"], "additionalProperties": {"type": "integer"}}                                                        | {"a": 7, "z": 1}               |
+      | {"type": "array", "items": {"type": "number"}}                                                                                                                  | [1]                            |
+      | {"items": {"type": "number"}, "minItems": 3, "uniqueItems": true}                                                                                               | [1, 2, 3]                      |
+      | {"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 2, "uniqueItems": true}                                                                            | ["x", "y"]                     |
+      | {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": true}                                                                              | ["T", "T1"]                    |
+      | {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "uniqueItems": true}                                                                             | [true, true]                   |
+      | {"type": "array", "items": {}, "maxItems": 0}                                                                                                                   | []                             |
+      | {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": false}                                                                    | [1, true]                      |
+      | {"prefixItems": [{"type": "integer"}], "items": {"type": "null"}, "minItems": 2}                                                                                | [1, null]                      |
+      | {"type": "array", "items": true}                                                                                                                                | ["T"]                          |
+      | {"enum": ["red", "green"]}                                                                                                                                      | "red"                          |
+      | {"type": ["integer", "null"]}                                                                                                                                   | 1                              |
+      | {"type": []}                                                                                                                                                    | null                           |
 
   Scenario: A JSON schema gets a valid instance: Combinations and references
     Given a sandbox
     Then the sandbox makes an instance of a schema as follows
-      | schema                                                                                                                                                    | instance         |
-      | {"anyOf": [{"type": "integer"}, {"type": "null"}]}                                                                                                        | 1                |
-      | {"oneOf": [{"const": "a"}]}                                                                                                                               | "a"              |
-      | {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "anyOf": [{"properties": {"y": {"type": "integer"}}, "required": ["y"]}]} | {"y": 1, "x": 1} |
-      | {"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"properties": {"b": {"type": "integer"}}, "required": ["b"]}, true]}           | {"b": 1, "a": 1} |
-      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "integer", "minimum": 5}}}                                                                                  | 5                |
-      | {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"const": 3}}}                                                                                                  | 3                |
-      | {"$ref": "#/$defs/none"}                                                                                                                                  | "T"              |
-      | {"$ref": "#/$defs/none/deeper", "$defs": {"none": 7}}                                                                                                     | "T"              |
+      | schema                                                                                                                                                                                   | instance         |
+      | {"anyOf": [{"type": "integer"}, {"type": "null"}]}                                                                                                                                       | 1                |
+      | {"oneOf": [{"const": "a"}]}                                                                                                                                                              | "a"              |
+      | {"type": "object", "additionalProperties": false, "properties": {"x": {"type": "integer"}}, "required": ["x"], "anyOf": [{"properties": {"y": {"type": "integer"}}, "required": ["y"]}]} | {"y": 1, "x": 1} |
+      | {"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"properties": {"b": {"type": "integer"}}, "required": ["b"]}, true]}                                          | {"b": 1, "a": 1} |
+      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "integer", "minimum": 5}}}                                                                                                                 | 5                |
+      | {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"const": 3}}}                                                                                                                                 | 3                |
+      | {"$ref": "#/$defs/none"}                                                                                                                                                                 | "T"              |
+      | {"$ref": "#/$defs/none/deeper", "$defs": {"none": 7}}                                                                                                                                    | "T"              |
 
   Scenario: A JSON schema gets a valid instance: Strings
     Given a sandbox
@@ -137,11 +137,11 @@ Feature: The sandbox's answers are deterministic and about their prompts
   Scenario: A recursive schema gets an instance that ends
     Given a sandbox
     Then the sandbox makes an instance of a schema as follows
-      | schema                                                                                                                                                                              | instance                               |
-      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}}, "required": ["next"]}}}                       | {"next": {"next": …{"next": null}…}}   |
-      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"next": {"type": "array", "items": {"$ref": "#/$defs/N"}}}, "required": ["next"]}}}                          | {"next": [{"next": …{"next": []}…}]}   |
-      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"next": {"type": ["array", "null"], "items": {"$ref": "#/$defs/N"}, "minItems": 1}}, "required": ["next"]}}} | {"next": [{"next": …{"next": null}…}]} |
-      | {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}                                                                                                                        | "T"                                    |
+      | schema                                                                                                                                                                                                             | instance                               |
+      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "additionalProperties": false, "properties": {"next": {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}}, "required": ["next"]}}}                       | {"next": {"next": …{"next": null}…}}   |
+      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "additionalProperties": false, "properties": {"next": {"type": "array", "items": {"$ref": "#/$defs/N"}}}, "required": ["next"]}}}                          | {"next": [{"next": …{"next": []}…}]}   |
+      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "additionalProperties": false, "properties": {"next": {"type": ["array", "null"], "items": {"$ref": "#/$defs/N"}, "minItems": 1}}, "required": ["next"]}}} | {"next": [{"next": …{"next": null}…}]} |
+      | {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}                                                                                                                                                       | "T"                                    |
 
   Scenario: The SDK parses a structured answer into its model
     Given a sandbox
@@ -182,10 +182,10 @@ Feature: The sandbox's answers are deterministic and about their prompts
 
     Examples:
       | tools              | choice           | content                                                                   |
-      | [{"name": "look"}] | {"type": "auto"} | "Go"                                                                      |
-      | [{"name": "look"}] | {"type": "none"} | "[[tool:look]]"                                                           |
-      | [{"name": "look"}] | {"type": "auto"} | "[[tool:other]]"                                                          |
-      | [{"name": "look"}] | null             | "Go"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "[[tool:look]]"}] |
+      | [{"name": "look", "input_schema": {}}] | {"type": "auto"} | "Go"                                                                      |
+      | [{"name": "look", "input_schema": {}}] | {"type": "none"} | "[[tool:look]]"                                                           |
+      | [{"name": "look", "input_schema": {}}] | {"type": "auto"} | "[[tool:other]]"                                                          |
+      | [{"name": "look", "input_schema": {}}] | null             | "Go"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "[[tool:look]]"}] |
       | []                 | {"type": "auto"} | "Go"                                                                      |
       | null               | {"type": "none"} | "Go"                                                                      |
       | [{"type": "mcp_toolset", "mcp_server_name": "n"}] | {"type": "any"}               | "Go" |

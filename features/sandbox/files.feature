@@ -55,6 +55,14 @@ Feature: The sandbox keeps uploaded files, and answers requests that name them
       | a.png | image/png  | file_xyz | image    | tool_result | not_found_error       | …File not found: file_xyz…            |
       | a.png | image/png  |          | document | tool_result | invalid_request_error | …messages.2.content.0.content.0.source: a file of type image/png cannot be… |
 
+  Scenario: Counting the tokens of a request looks up its file, as answering it does
+    When the sandbox is called with POST "/v1/messages/count_tokens"
+      """
+      {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": [
+       {"type": "document", "source": {"type": "file", "file_id": "file_none"}}]}]}
+      """
+    Then the sandbox answers 404 not_found_error saying "File not found: file_none"
+
   Scenario: A body that is not an upload is refused
     Then an upload to the sandbox is answered as follows
       | type                            | body                                                                       | status | says                       |

@@ -135,8 +135,7 @@ Feature: The sandbox answers live messages
       | shared                                                                                                      | written | kept |
       | "system": [{"type": "text", "text": "A long shared prefix", "cache_control": {"type": "ephemeral"}}]        | 5m      | 301  |
       | "system": [{"type": "text", "text": "A long shared prefix", "cache_control": {"type": "ephemeral", "ttl": "1h"}}] | 1h | 3601 |
-      | "system": [{"type": "text", "text": "A long shared prefix", "cache_control": {"type": "ephemeral", "ttl": "9y"}}] | 5m | 301  |
-      | "system": "A long shared prefix", "tools": [{"name": "a", "cache_control": {"type": "ephemeral"}}]          | 5m      | 301  |
+      | "system": "A long shared prefix", "tools": [{"name": "a", "input_schema": {}, "cache_control": {"type": "ephemeral"}}] | 5m      | 301  |
       | "system": "A long shared prefix", "cache_control": {"type": "ephemeral"}                                    | 5m      | 301  |
 
   Scenario: In a batch the first request of a prefix writes it and the next one reads it
@@ -158,6 +157,33 @@ Feature: The sandbox answers live messages
       | GET /v1/messages/batches/{batch}/results | r1.result.message.usage.cache_read_input_tokens     | 11    |
     And the sandbox's bill agrees with the usage of its results
 
+  Scenario: A turn reads from the cache what the turns before it wrote, up to 20 blocks back
+    Given a sandbox
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 9, "cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": "one"}]}
+      """
+    Then the sandbox's usage counts tokens of the kind "5m" alone
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 9, "cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": "one"},
+       {"role": "assistant", "content": "two"}, {"role": "user", "content": "three"}]}
+      """
+    Then the sandbox's answer has the fields
+      | field                             | value |
+      | usage.cache_read_input_tokens     | 10    |
+      | usage.cache_creation_input_tokens | 23    |
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 9, "cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": "one"}, {"role": "user", "content": [
+       {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"},
+       {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"},
+       {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"},
+       {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"},
+       {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}, {"type": "text", "text": "a"}]}]}
+      """
+    Then the sandbox's usage counts tokens of the kind "5m" alone
+
   Scenario: A prompt that only names the mark uses no cache
     Given a sandbox
     When the sandbox is sent the live params
@@ -169,14 +195,34 @@ Feature: The sandbox answers live messages
       | usage.cache_creation_input_tokens | 0     |
       | usage.cache_read_input_tokens     | 0     |
 
-  Scenario: A live answer can take its time
+  Scenario: The usage of a live message has the speed that sets its price
+    Given a sandbox
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-opus-5-5", "max_tokens": 9, "speed": "fast", "messages": [{"role": "user", "content": "x"}]}
+      """
+    Then the sandbox's answer has the fields
+      | field       | value  |
+      | usage.speed | "fast" |
+    When the sandbox is called with POST "/v1/messages"
+      """
+      {"model": "claude-opus-5-5", "max_tokens": 9, "speed": "high", "messages": [{"role": "user", "content": "x"}]}
+      """
+    Then the sandbox answers 400 invalid_request_error saying "speed: Input should be 'standard' or 'fast'"
+
+  Scenario Outline: A live answer can take its time, in seconds or with a unit
     Given a sandbox with the settings
       """
-      {"live_latency": 0.05}
+      {"live_latency": <duration>}
       """
     When the sandbox is sent a live prompt "Hello"
     Then the sandbox answers 200
     And the sandbox took 0.05 seconds or more
+
+    Examples:
+      | duration |
+      | 0.05     |
+      | "50ms"   |
 
   Scenario: Each answer reports the limits per minute, and they are enforced
     Given a sandbox

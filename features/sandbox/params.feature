@@ -65,15 +65,18 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-sonnet-4-20250514", "max_tokens": 9, "tools": [{"name": "a", "strict": true}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | 'claude-sonnet-4-20250514' does not support strict tools |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": 7, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools: Input should be |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"input_schema": {}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools.0.name |
-      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}, {"name": "a"}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | must be unique |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a", "input_schema": {}}, {"name": "a", "input_schema": {}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | must be unique |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tool_choice": "any", "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tool_choice: Input |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tool_choice": {"type": "all"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tool_choice.type |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | while providing tools |
-      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "b"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | not found in tools |
-      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": ["a"]}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | not found in tools |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "b"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | not found in tools |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": ["a"]}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | not found in tools |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a b"}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools.0.custom.name: String should match pattern |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a", "input_schema": {"type": "string"}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | input_schema.type: Input should be 'object' |
-      | {"model": "claude-opus-5-5", "max_tokens": 9, "tools": [{"name": "a"}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tool_choice.type: 'any' is not supported for claude-opus-5-5 |
+      | {"model": "claude-opus-5-5", "max_tokens": 9, "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tool_choice.type: 'any' is not supported for claude-opus-5-5 |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools.0.custom.input_schema: Field required |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "mcp_servers": [], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | mcp_servers: Extra inputs are not permitted |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {"type": "array", "items": {"type": "object", "properties": {}}}}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | 'additionalProperties' must be explicitly set to false |
 
     Examples: Blocks
       | params                                                                             | kind                  | message                          |
@@ -91,6 +94,13 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "content", "content": [{"type": "text"}]}}]}]} | invalid_request_error | content.0.text.text: Field required |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": 7}]}]} | invalid_request_error | tool_result.content: Input should be a valid string or list |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]}]} | invalid_request_error | A maximum of 4 blocks with cache_control may be provided. Found 5. |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}]}]} | invalid_request_error | messages.0.content.0: Input tag 'image_url' found |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "eA=="}}]}]} | invalid_request_error | image.source.base64.media_type: Input should be 'image/jpeg' |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "eA=="}}]}]} | invalid_request_error | document.source.base64.media_type: Input should be 'application/pdf' |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "{"}]} | invalid_request_error | does not support assistant message prefill |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": "x", "cache_control": {"type": "persistent"}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | cache_control.type: Input should be 'ephemeral' |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "2h"}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | cache_control.ephemeral.ttl: Input should be '5m' or '1h' |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "1h"}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | must not come after a ttl='5m' |
 
     Examples: Calls of tools and their results
       | params                                                                             | kind                  | message                          |
@@ -109,6 +119,7 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-opus-4-6", "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": "2000"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | budget_tokens: Input should be a valid integer |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 1023}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | budget_tokens: Input should be greater than or equal to 1024 |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 1024}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | `max_tokens` must be greater than `thinking.budget_tokens` |
+      | {"model": "claude-haiku-4-5", "max_tokens": 9, "thinking": {"type": "adaptive"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | adaptive thinking is not supported |
 
   Scenario Outline: Under the older version the sampling parameters are taken, within bounds
     Given a sandbox

@@ -96,6 +96,7 @@ Feature: The sandbox is a server, a command and a thread
       | {"faults": {"rules": [{"route": "x"}]}} | fault plan            |
       | {"responder": "nothing"}                | write module:function |
       | {"latencies": 1}                        | latencies             |
+      | {"latency": "soon"}                     | is not a duration     |
 
   Scenario: The server in a thread says what it cannot do
     Then the sandbox server tells what it is not

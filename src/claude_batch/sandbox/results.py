@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, cast
 
 import msgspec
+from msgspec import UNSET
 
 from .answers import Answer, asks_json, is_plain, plain_answer
 from .api_errors import ApiError, error_body, line_error
@@ -55,6 +56,8 @@ def usage_json(request: Request, given: Answer, usage: Usage, tier: str) -> dict
     if request.model.newer:
         of_model["inference_geo"] = request.params.inference_geo or "global"
         of_model["output_tokens_details"] = {"thinking_tokens": given.thinking_tokens}
+    if request.params.speed is not UNSET:
+        of_model["speed"] = request.params.speed
     return {**usage.as_json(tier), **of_model, **given.usage}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 DEFAULT_WORKSPACE = "wrkspc_01SandboxDefault"
@@ -41,7 +41,10 @@ def parse_duration(text: str | float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxSettings:
-    """Settings of one sandbox. All durations are seconds; all limits are the API's own."""
+    """Settings of one sandbox. All durations are seconds; all limits are the API's own.
+
+    A duration that is a text, such as `2s`, is read as the command line reads it.
+    """
 
     host: str = "127.0.0.1"
     """Address to listen on. Use the loopback, because the sandbox checks no real key."""
@@ -114,3 +117,10 @@ class SandboxSettings:
 
     workspace_header: bool = True
     """Whether answers carry `anthropic-workspace-id`."""
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a text that is not a duration."""
+        for each in fields(self):
+            value: Any = getattr(self, each.name)
+            if each.type == "float" and isinstance(value, str):
+                object.__setattr__(self, each.name, parse_duration(value))

@@ -235,6 +235,8 @@ class Sandbox:
         """`POST /v1/messages/count_tokens`."""
         raw = await call.body(min(self.settings.max_body_bytes, MAX_MESSAGE_BYTES))
         request = check_params(raw, call.context, counting=True)
+        if FILE_MARK in raw:
+            self.files.put_into(request, call.context)
         return json_response({"input_tokens": request.input_tokens})
 
     async def models(self, call: Call) -> Response:

@@ -34,6 +34,7 @@ from .sandbox_settings import Responder, SandboxSettings
 from .token_usage import CACHE_MARK, NO_CACHE, CacheUse, PromptCache, Usage, params_sha256
 from .validation import (
     FILES_VERSION,
+    IMAGES,
     VERSIONS,
     CallContext,
     Entry,
@@ -48,7 +49,6 @@ from .validation import (
 # Files --------------------------------------------------------------------------------------------
 
 FILES_BETA = "files-api-2025-04-14"
-_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 FILE_MARK = b'"file_id"'
 _EXAMPLE_FILE = ("example.txt", "text/plain", b"Example data", "2026-01-01T00:00:00.000000+00:00")
 
@@ -143,7 +143,7 @@ class Files:
 
 def _check_kind(block_type: Any, stored: StoredFile, where: str) -> None:
     kind = stored.mime_type
-    fits = kind in _IMAGES if block_type == "image" else kind in ("application/pdf", "text/plain")
+    fits = kind in IMAGES if block_type == "image" else kind in ("application/pdf", "text/plain")
     if not fits:
         raise ApiError(
             "invalid_request_error",

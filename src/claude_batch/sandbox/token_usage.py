@@ -2,10 +2,11 @@
 
 Rule: one token for each four bytes of the JSON of messages, system and tools, rounded up. The part
 before a `cache_control` mark counts as written to or read from the cache, by the bytes of its
-compact JSON. Images and PDFs count by their pixels and pages, and are never in the cache. An
-image has a token for each patch of 28 by 28 pixels, 1,568 at most. Each page of a PDF counts as
-such an image plus its text. The sandbox reads the size of PNG and GIF images; others cost nothing
-here.
+compact JSON. As in the API, a mark also reads what was written up to an earlier block, so each turn
+of a conversation reads the turns before it. A prefix is cached at any length. Images and PDFs count
+by their pixels and pages, and are never in the cache. An image has a token for each patch of 28 by
+28 pixels, 1,568 at most. Each page of a PDF counts as such an image plus its text. The sandbox
+reads the size of PNG and GIF images; others cost nothing here.
 """
 
 from __future__ import annotations
@@ -131,16 +132,20 @@ NO_CACHE = CacheUse(0, 0, 0)
 CACHE_MARK = b'"cache_control"'
 
 
-def cache_points(params: dict[str, Any]) -> int:
-    """Count the marks of a request, including the one that the API sets for a mark of the params.
+def cache_marks(params: dict[str, Any]) -> list[Any]:
+    """Return the marks of a request in the order of its prefix.
 
-    It sets none on a last block that has one already.
+    The mark of the params is the last one, unless the last block has one already.
     """
     parts = _parts(params)
-    inner = [block for part in parts for block in _blocks(part.get("content") or [])]
-    marks = sum(part.get("cache_control") is not None for part in (*parts, *inner))
-    alone = not parts or parts[-1].get("cache_control") is None
-    return marks + (params.get("cache_control") is not None and alone)
+    marked = [each for part in parts for each in (*_blocks(part.get("content") or []), part)]
+    if not parts or parts[-1].get("cache_control") is None:
+        marked.append(params)
+    return [each["cache_control"] for each in marked if each.get("cache_control") is not None]
+
+
+LOOKBACK = 20
+"""Blocks, the marked one included, at whose ends the API looks for a prefix written before."""
 
 
 class PromptCache:
@@ -153,7 +158,8 @@ class PromptCache:
         """Read and write the cache for one request."""
         digest = hashlib.sha256(f"{workspace}\n{params.get('model')}".encode())
         size = 0
-        marks: list[tuple[bytes, int, str]] = []
+        ends: list[tuple[bytes, int]] = []
+        marks: list[tuple[int, str]] = []
         parts = _parts(params)
         for position, part in enumerate(parts):
             control = part.get("cache_control")
@@ -162,17 +168,18 @@ class PromptCache:
             text = _compact({key: each for key, each in part.items() if key != "cache_control"})
             digest.update(text)
             size += len(text) - written_size(part.get("source"))
+            ends.append((digest.copy().digest(), size // 4))
             if isinstance(control, dict):
                 ttl = cast(dict[str, Any], control).get("ttl") or "5m"
-                marks.append((digest.copy().digest(), size // 4, str(ttl)))
+                marks.append((position + 1, str(ttl)))
         if not marks:
             return NO_CACHE
-        hits = [tokens for key, tokens, _ in marks if self._expiry.get(key, 0.0) > now]
-        read = max(hits, default=0)
+        looked_at = [end for stop, _ in marks for end in ends[max(stop - LOOKBACK, 0) : stop]]
+        read = max((size for key, size in looked_at if self._expiry.get(key, 0.0) > now), default=0)
         written = {"5m": 0, "1h": 0}
         known = read
-        for key, tokens, ttl in marks:
-            ttl = ttl if ttl in written else "5m"
+        for stop, ttl in marks:
+            key, tokens = ends[stop - 1]
             if tokens > known:
                 written[ttl] += tokens - known
                 known = tokens

@@ -20,12 +20,15 @@ from msgspec import UNSET, Raw
 from .api_errors import TOO_DEEP, ApiError
 from .instances import SchemaError, instance
 from .model_profiles import LONG_CONTEXT_BETA, LONG_OUTPUT_BETA, Model, model_named
-from .token_usage import CACHE_MARK, cache_points, media_tokens, written_size
+from .token_usage import CACHE_MARK, cache_marks, media_tokens, written_size
 
 # Requests -----------------------------------------------------------------------------------------
 
 SAMPLING_FREE_VERSION = "2026-10-21"
 """The `anthropic-version` from which `temperature`, `top_p` and `top_k` are rejected."""
+
+PAUSE_MARK = b"[[sandbox:pause"
+"""Directive by which an answer pauses (docs/how-to/sandbox.md)."""
 
 VERSIONS = ("2023-01-01", "2023-06-01", SAMPLING_FREE_VERSION)
 """The API versions that the sandbox supports."""
@@ -35,6 +38,23 @@ FILES_VERSION = "2026-10-21"
 
 _NO_SCHEMAS = re.compile(r"claude-(?:[123]\b|instant|(?:opus|sonnet)-4-(?:0\b|20\d{6}))")
 """Models from before structured outputs, which Anthropic's page of them does not list."""
+
+IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+_MEDIA = {"image": IMAGES, "document": ("application/pdf",)}
+"""Media types of base64 sources, by the type of their block."""
+
+_BLOCKS = (
+    "text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use",
+    "tool_result", "tool_addition", "tool_removal", "server_tool_use", "web_search_tool_result",
+    "web_fetch_tool_result", "advisor_tool_result", "code_execution_tool_result",
+    "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
+    "tool_search_tool_result", "container_upload", "mcp_tool_use", "mcp_tool_result",
+    "mcp_tool_listing", "compaction", "fallback",
+)  # fmt: skip
+"""Types of a message's blocks, of the API and its beta (from the SDK's 2.14 types)."""
+
+_BETA_FIELDS = ("compaction", "context_management", "fallbacks", "mcp_servers")
+"""Parameters that no call without a beta has."""
 
 MAX_CUSTOM_ID = 64
 CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -297,6 +317,9 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
     messages = decoded(_decode_messages, params.messages, "messages")
     model = _model(params)
     _check_fields(params, model, context)
+    for name in () if context.betas else _BETA_FIELDS:
+        if getattr(params, name) is not None:
+            raise _invalid(f"{name}: Extra inputs are not permitted")
     if params.system:
         _check_system(params.system)
     _check_messages(messages, context)
@@ -304,10 +327,20 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
     if not (isinstance(thread, dict) and cast(dict[str, Any], thread).get("type") == "continue"):
         # The messages of the thread are not repeated.
         _check_tool_results(messages)
+    # A turn that paused ends with the assistant's message too. It has tools of the server.
+    if (
+        messages[-1].role == "assistant"
+        and model.newer
+        and not (counting or params.tools or PAUSE_MARK in bytes(raw))
+    ):
+        raise _invalid(
+            "This model does not support assistant message prefill. The conversation must end with "
+            "a user message."
+        )
     if params.output_config is not None or params.tools or params.tool_choice is not None:
         _check_output(params, messages, model)
     if CACHE_MARK in bytes(raw):
-        _check_cache_points(decoded(msgspec.json.decode, raw))
+        _check_cache_marks(decoded(msgspec.json.decode, raw))
     request = Request(params, messages, model)
     # A token has four bytes, so most requests are too small to be too long.
     if not counting and len(memoryview(raw)) // 4 >= model.max_input_tokens:
@@ -335,6 +368,8 @@ def _check_fields(params: Params, model: Model, context: CallContext) -> None:
         for name in ("speed", "store", "cache_hint", "context_hint"):
             if getattr(params, name) is not UNSET:
                 raise _invalid(f"{name}: Not supported in a batch")
+    if params.speed not in (UNSET, None, "standard", "fast"):
+        raise _invalid("speed: Input should be 'standard' or 'fast'")
     least = 1 if context.batch else 0
     if params.max_tokens < least:
         raise _invalid(f"max_tokens: must be greater than or equal to {least}")
@@ -374,10 +409,9 @@ def _check_thinking(thinking: Any, max_tokens: int, model: Model, context: CallC
     if not isinstance(kind, str):
         raise _invalid("thinking: Input should be a valid dictionary with a type")
     if kind not in _THINKING:
-        raise _invalid(
-            f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected "
-            f"tags: {', '.join(repr(each) for each in _THINKING)}"
-        )
+        raise _unknown_tag("thinking", kind, _THINKING)
+    if kind == "adaptive" and not model.newer:
+        raise _invalid("adaptive thinking is not supported on this model")
     if (kind == "enabled" and not model.takes_budget) or (
         kind == "disabled" and not model.takes_disabled
     ):
@@ -397,6 +431,13 @@ def _check_thinking(thinking: Any, max_tokens: int, model: Model, context: CallC
         interleaved = any(beta.startswith("interleaved-thinking") for beta in context.betas)
         if budget >= max_tokens and not interleaved:
             raise _invalid("`max_tokens` must be greater than `thinking.budget_tokens`")
+
+
+def _unknown_tag(where: str, kind: str, known: tuple[str, ...]) -> ApiError:
+    return _invalid(
+        f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags: "
+        f"{', '.join(repr(each) for each in known)}"
+    )
 
 
 def _check_system(system: Raw) -> None:
@@ -420,6 +461,8 @@ def _check_messages(messages: list[MessageParam], context: CallContext) -> None:
             raise _invalid(f"messages.{position}.content: must not be empty")
         for number, block in enumerate(blocks_of(message)):
             where = f"messages.{position}.content.{number}"
+            if block.type not in _BLOCKS:
+                raise _unknown_tag(where, block.type, _BLOCKS)
             if (
                 block.type == "document"
                 and role == "assistant"
@@ -438,7 +481,7 @@ def _check_block(block: Block, where: str) -> None:
             raise _invalid(f"{where}.citations: Input should be a valid dictionary")
         if block.source is None:
             raise _invalid(f"{where}.source: Field required")
-        _check_source(block.source, f"{where}.source")
+        _check_source(block.source, f"{where}.source", _MEDIA[block.type])
     elif block.type == "tool_result":
         _check_inner(block.content, f"{where}.content")
 
@@ -452,11 +495,14 @@ def _check_text(text: Any, where: str) -> None:
         raise _invalid("messages: text content blocks must be non-empty")
 
 
-def _check_source(source: Any, where: str) -> None:
+def _check_source(source: Any, where: str, media: tuple[str, ...]) -> None:
     fields = cast(dict[str, Any], source) if isinstance(source, dict) else {}
     kind = fields.get("type")
     if not isinstance(kind, str):
         raise _invalid(f"{where}: Input should be a valid dictionary with a type")
+    if kind == "base64" and fields.get("media_type") not in media:
+        known = ", ".join(repr(each) for each in media)
+        raise _invalid(f"{where}.base64.media_type: Input should be {known}")
     if kind == "content":
         if not fields.get("content"):
             raise _invalid(f"{where}.content.content: Field required")
@@ -575,12 +621,25 @@ MAX_CACHE_POINTS = 4
 """Most blocks of a request with `cache_control`."""
 
 
-def _check_cache_points(params: dict[str, Any]) -> None:
-    marks = cache_points(params)
-    if marks > MAX_CACHE_POINTS:
+def _check_cache_marks(params: dict[str, Any]) -> None:
+    marks = cache_marks(params)
+    if len(marks) > MAX_CACHE_POINTS:
         raise _invalid(
             f"A maximum of {MAX_CACHE_POINTS} blocks with cache_control may be provided. Found "
-            f"{marks}."
+            f"{len(marks)}."
+        )
+    ttls: list[str] = []
+    for mark in marks:
+        fields = cast(dict[str, Any], mark) if isinstance(mark, dict) else {}
+        if fields.get("type") != "ephemeral":
+            raise _invalid("cache_control.type: Input should be 'ephemeral'")
+        ttls.append(fields.get("ttl") or "5m")
+        if ttls[-1] not in ("5m", "1h"):
+            raise _invalid("cache_control.ephemeral.ttl: Input should be '5m' or '1h'")
+    if ttls != sorted(ttls):
+        raise _invalid(
+            "cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
+            "cache_control block. Blocks are processed in the order tools, system, messages."
         )
 
 
@@ -598,6 +657,24 @@ def _check_format(wanted: Any) -> None:
     if fields.get("type") != "json_schema":
         raise _invalid("output_config.format.type: Input should be 'json_schema'")
     _check_schema(fields.get("schema"), "output_config.format.schema")
+    _check_closed(fields["schema"], "output_config.format.schema")
+
+
+def _check_closed(schema: Any, path: str) -> None:
+    """Check that no object of an output's schema can have other keys than its own."""
+    if not isinstance(schema, dict):
+        return
+    fields = cast(dict[str, Any], schema)
+    if fields.get("type") == "object" and fields.get("additionalProperties") is not False:
+        raise _invalid(
+            f"{path}: For 'object' type, 'additionalProperties' must be explicitly set to false"
+        )
+    _check_closed(fields.get("items"), path)
+    for name in ("properties", "$defs", "definitions", "anyOf", "allOf"):
+        held: Any = fields.get(name)
+        inner: Any = list(cast(dict[str, Any], held).values()) if isinstance(held, dict) else held
+        for each in cast(list[Any], inner) if isinstance(inner, list) else []:
+            _check_closed(each, path)
 
 
 def _check_schema(schema: Any, path: str) -> None:
@@ -630,6 +707,8 @@ def _tool_names(tools: list[dict[str, Any]], model: str) -> set[str]:
             raise _invalid(f"tools: Tool names must be unique, and {name!r} came before")
         if tool.get("strict") is True and _NO_SCHEMAS.match(model):
             raise _invalid(f"tools.{position}.strict: '{model}' does not support strict tools.")
+        if kind in (None, "custom") and "input_schema" not in tool:
+            raise _invalid(f"tools.{position}.custom.input_schema: Field required")
         schema: Any = tool.get("input_schema", {})
         _check_schema(schema, f"tools.{position}.input_schema")
         if schema.get("type", "object") != "object":
