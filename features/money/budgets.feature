@@ -1018,6 +1018,22 @@ Feature: What a run, an actor or a day may cost is never passed
     Then every result is an answer
     And the budgets account for the API's bill
 
+  Scenario: A budget that comes while fetches break off counts a late answer of a sending that was sent again once
+    Given an API that takes 3 seconds for a batch
+    And a limit of 1 result line that is stored at once
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "create", "action": {"type": "error", "status": 429}},
+                 {"route": "results", "action": {"type": "cut_inside_line", "after_lines": 2}}]}
+      """
+    And a batch provider with {"settling": 1, "on_unknown": "resubmit", "resubmit_after": 0}
+    When a run of 3 prompts is submitted
+    Then in the ledger the counts of results come to be [2]
+    When a command runs: budget --daily 1
+    Then the command line exits with 0
+    And the budgets account for the API's bill
+
   Scenario: An answer that had no price when it came is spent once it has one
     Given an API that bills what its prompts say
     And a file of prices "own.yaml"
