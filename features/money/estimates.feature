@@ -270,6 +270,11 @@ Feature: The cost of a run is estimated before it is sent
     When a command runs: run --model claude-haiku-4-5 --max-tokens 10 --budget 0.03 asks.jsonl -o out.jsonl
     Then the command line exits with 0
     And the command line does not say: cannot reserve
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 4000 --budget 0.0001 asks.jsonl -o out.jsonl
+    Then the command line exits with 3 and says
+      """
+      a budget of $0.0001 cannot reserve $0.0443 at once, so requests wait for earlier answers
+      """
 
   Scenario Outline: Each request of a large run counts for its confirmation: <what>
     Given an API that bills what its prompts say

@@ -466,11 +466,10 @@ def _look_of(
         is_sampled = confirm_above is None and found.requests > STORED_SAMPLE
         count = inputs.count - inputs.skipped
         say(estimate_line(found, count, is_sampled=is_sampled))
-        if limit is not None and found.cost < limit < found.cost_most:
+        if limit is not None and limit < found.cost_most:
             say(
                 f"a budget of {write_usd(limit)} cannot reserve {dollars(found.cost_most)} at "
-                "once, so requests wait until earlier batches have ended. A lower `max_tokens` "
-                "reserves less"
+                "once, so requests wait for earlier answers. A lower `max_tokens` reserves less"
             )
         if confirm_above is not None:
             confirm(found, confirm_above)
