@@ -163,7 +163,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And the budgets account for the API's bill
 
   Scenario Outline: A budget answers the conversations that have begun before it begins others: <mode>
-    Given an API that calls a tool twice before each answer, and bills 2000 tokens in and 200 out a turn
+    Given an API that calls a tool twice before each answer, and bills <tokens> tokens in and 200 out a turn
     And a batch provider with {"mode": "<mode>", "live_concurrency": 1, "budget_usd": "<budget>"}
     And its actor's file has
       """
@@ -179,13 +179,13 @@ Feature: What a run, an actor or a day may cost is never passed
     And the budgets account for the API's bill
 
     Examples: what 10 conversations of 3 turns cost
-      | mode  | budget | ok |
-      | batch | 0.045  | 2  |
-      | live  | 0.09   | 2  |
+      | mode  | tokens | budget | ok |
+      | batch | 2000   | 0.045  | 2  |
+      | live  | 2000   | 0.09   | 2  |
 
     Examples: more than the first turns of all can cost
-      | mode  | budget | ok |
-      | batch | 0.07   | 9  |
+      | mode  | tokens | budget | ok |
+      | batch | 700    | 0.05   | 15 |
 
   Scenario: A budget keeps no room for a next turn that max_turns does not allow
     Given an API that calls a tool twice before each answer, and bills 2000 tokens in and 200 out a turn

@@ -35,7 +35,7 @@ from claude_batch.ledger.schema import (
     results,
     runs,
 )
-from claude_batch.ledger.store import Ledger, Record, plain_rows
+from claude_batch.ledger.store import Ledger, Record, joining_many, plain_rows
 from claude_batch.ledger.transitions import REUSED
 
 # Cost sums ----------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def costs_in_batches(
     nothing: tuple[int, int] = (0, 0)
     costs: dict[int, tuple[int, int]] = dict.fromkeys(batch_ids, nothing)
     for some in in_chunks(batch_ids):
-        rows = tx.execute(
+        query = (
             select(
                 results.c.batch_id,
                 _sum(results.c.cost),
@@ -194,6 +194,9 @@ def costs_in_batches(
             )
             .group_by(results.c.batch_id)
         )
+        # A run that has just been stored looks small to the server, whose statistics are older.
+        with joining_many(tx):
+            rows = tx.execute(query).all()
         costs.update((row[0], (int(row[1]), int(row[2]))) for row in rows)
     return costs
 
