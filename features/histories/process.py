@@ -28,6 +28,7 @@ from claude_batch.ledger.store import Deposed, Leader, Ledger
 from claude_batch.lifecycle import collection, recovery
 from claude_batch.lifecycle import driver as driver_module
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.recovery import Recovered
 from claude_batch.lifecycle.tool_runner import Workbench
 from claude_batch.providers import run_writer
@@ -135,7 +136,8 @@ class Process:
         self._api = api
         self.ledger = Ledger(str(path))
         self.client = SimulatedClient(api, workspace)
-        self.driver = Driver(self.ledger, self.client, settings, lambda: None, workbench)
+        context = DriverContext(self.ledger, self.client, settings)
+        self.driver = Driver(context, lambda: None, workbench)
         self._settings = settings
         self.leader: Leader | None = None
         self._sitting = contextlib.ExitStack()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
@@ -27,9 +27,8 @@ class DriverContext:
         functions: UserFunctions | None = None,
         holders: Sized = (),
         prices: Prices | None = None,
-        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Set up the context; ``stopping`` returns whether the driver is to end.
+        """Set up the context.
 
         While there are ``holders``, nothing is sent; polling and collecting go on. ``prices`` are
         those of the process's engine, if it has one. Raises `ActorConfigurationError` for unusable
@@ -43,7 +42,8 @@ class DriverContext:
         self.prices: Prices = prices or prices_of(settings.prices)
         self.functions: UserFunctions = functions or UserFunctions()
         self.holders: Sized = holders
-        self.stopping: Callable[[], bool] = stopping
+        self.is_leaving: bool = False
+        """Whether the driver's loops shall end: for good, or to begin again after a fault."""
 
 
 class DriverPart:
@@ -54,6 +54,7 @@ class DriverPart:
 
     def __init__(self, context: DriverContext) -> None:
         """Set up the part."""
+        self._context = context
         self._ledger = context.ledger
         self._high_water = context.high_water
         self._client = context.client
@@ -62,7 +63,9 @@ class DriverPart:
         self._prices = context.prices
         self._functions = context.functions
         self._holders = context.holders
-        self._stopping = context.stopping
+
+    def _stopping(self) -> bool:
+        return self._context.is_leaving
 
     def stop_sending(
         self,

@@ -45,6 +45,7 @@ from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, open_c
 from claude_batch.lifecycle.budget_room import declare_limits, price_by
 from claude_batch.lifecycle.call_queue import CallQueue
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.ended_processes import sweep
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
@@ -227,18 +228,17 @@ class Engine:
         name = (client.base_url, self.ledger.fingerprint(client.credential))
         session = self._sessions.get(name)
         if session is None:
-            driver = Driver(
+            context = DriverContext(
                 self.ledger,
                 client,
                 self.settings,
-                self._notify,
-                self.workbench,
                 self.observers,
                 self.functions,
                 self._holders,
                 self.prices,
             )
-            driver.reporter.follow = self.noticing.follow
+            context.reporter.follow = self.noticing.follow
+            driver = Driver(context, self._notify, self.workbench)
             session = self._sessions[name] = ApiSession(client, driver)
             driver.loops_have_ended = functools.partial(self.calls.fail_closed, session)
         else:
