@@ -462,17 +462,6 @@ class NotCounted(Exception):
     """A budget of a call's run has just appeared, and has not counted what was sent before it."""
 
 
-def count_for_batch(
-    ledger: Ledger, leader: Leader, prices: Prices, batch_id: int, now: float
-) -> None:
-    """Before a batch is sent, count what the budgets of its runs have not counted yet."""
-    with ledger.read() as tx:
-        if not charges.any_budget(tx):
-            return
-        runs = [(run.id, run.actor) for run in queries.runs_of_batch(tx, batch_id)]
-    count_for_runs(ledger, leader, prices, runs, now)
-
-
 def withdraw_over_budget(tx: Transaction, batch_id: int, now: float) -> bool:
     """Queue the requests of an unsent batch again whose budgets have changed since it was packed.
 

@@ -40,7 +40,7 @@ from claude_batch.lifecycle.live_driver import LiveCalls
 from claude_batch.lifecycle.packer import pack_due, reserve_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
-from claude_batch.lifecycle.submission import Refusals, Submission
+from claude_batch.lifecycle.submission import KeyRefused, Refusals, Submission
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
 from claude_batch.wire.retry_policy import LONGEST_WAIT
@@ -80,10 +80,6 @@ _MOVED = (
     "have forgotten its last sendings"
 )
 _UNFINISHED = "may have forgotten sendings, because its recovery has not ended yet"
-
-
-class _KeyRefused(Exception):
-    """The API refuses this driver's credential."""
 
 
 class Driver(DriverPart):
@@ -260,7 +256,7 @@ class Driver(DriverPart):
                     )
                 except* Deposed:
                     _log.warning("another process drives this ledger; waiting until it ends")
-                except* _KeyRefused:
+                except* KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
                     refusals = 1 if time.monotonic() - begun > LONGEST_SLEEP else refusals + 1
                     pause = pause_after(refusals)
@@ -301,7 +297,7 @@ class Driver(DriverPart):
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
             # If the key is refused, the halt is in the ledger; what else is due goes on.
-            with contextlib.suppress(_KeyRefused):
+            with contextlib.suppress(KeyRefused):
                 while await self._send_pass(leader) == 0.0 and not self._stopping():
                     pass
             await self._poll_pass(leader)
@@ -410,7 +406,7 @@ class Driver(DriverPart):
         """Run a loop; if it meets a fault, end all loops, but never during a POST or live calls."""
         try:
             await loop(leader)
-        except (LedgerError, ServerChanged, _KeyRefused) as error:
+        except (LedgerError, ServerChanged, KeyRefused) as error:
             self._fault = self._fault or error
             self._leave()
         except Deposed:
@@ -481,13 +477,15 @@ class Driver(DriverPart):
         batch_id = self._next_batch(leader, probe=state.halted is not None)
         if batch_id is None:
             return rest
-        await self._submission.send(leader, batch_id)
-        self._changed()
-        self._wake_poll.set()
-        if self._submission.key_refused:
+        try:
+            await self._submission.send(leader, batch_id)
+        except KeyRefused as refused:
             self._withdraw_cancelled(leader)  # no further pass does
-            self.contact.lose(may_only_list=self._submission.batch_refused)
-            raise _KeyRefused
+            self.contact.lose(may_only_list=refused.for_batch)
+            raise
+        finally:
+            self._changed()
+            self._wake_poll.set()
         return 0.0
 
     def _is_in_place(self, leader: Leader) -> bool:

@@ -26,6 +26,7 @@ from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
     batch_contents,
+    queries,
     run_deadlines,
     submissions,
     unknown_batches,
@@ -34,7 +35,7 @@ from claude_batch.ledger import (
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import count_post, note_behind
 from claude_batch.ledger.store import Deposed, Leader, Record, Transaction
-from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_over_budget
+from claude_batch.lifecycle.budget_room import count_for_runs, withdraw_over_budget
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import Listing, walk
 from claude_batch.lifecycle.threads import in_a_thread
@@ -232,6 +233,15 @@ BROKEN_UPLOADS_ARE_413 = 3
 A proxy's early 413 response can look like a broken upload."""
 
 
+class KeyRefused(Exception):
+    """The API refuses this driver's credential; sending is halted in the ledger."""
+
+    def __init__(self, *, for_batch: bool) -> None:
+        """``for_batch``: it refused a batch, after it had accepted the list call."""
+        super().__init__()
+        self.for_batch = for_batch
+
+
 class _NotArmed(Exception):
     """The upload was aborted before its last bytes were sent."""
 
@@ -257,10 +267,6 @@ class Submission(DriverPart):
         self._probed: float | None = None
         """When the halt began that the batch under way probes; None if there was no halt."""
         self._refusals = Refusals(context)
-        self.key_refused: bool = False
-        """Whether the API refused the credential itself at the last sending."""
-        self.batch_refused: bool = False
-        """Whether it refused the credential for the batch, after the list call."""
         self.under_way: bool = False
         """Whether an intent is on disk whose outcome is not on disk yet."""
         self._answer_deadline: asyncio.Timeout | None = None
@@ -275,14 +281,13 @@ class Submission(DriverPart):
             self._answer_deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 
     async def send(self, leader: Leader, batch_id: int) -> None:
-        """Send one batch once, and record the outcome."""
+        """Send one batch once, and record the outcome. Raises `KeyRefused`."""
         try:
             await self._send(leader, batch_id)
         finally:
             self.under_way = False
 
     async def _send(self, leader: Leader, batch_id: int) -> None:
-        self.key_refused = self.batch_refused = False
         try:
             listing = await walk(self._client, lookback=self._settings.lookback)
         except (ApiError, Unreachable) as error:
@@ -351,11 +356,12 @@ class Submission(DriverPart):
         reach(CrashPoint.AFTER_RECORD)
 
     async def _count_for_batch(self, leader: Leader, batch_id: int) -> None:
+        """Count what was sent before the budgets of a batch's runs existed."""
         with self._ledger.read() as tx:
-            bounded = any_budget(tx)
-        if bounded:
-            now = self._ledger.now()
-            await in_a_thread(count_for_batch, self._ledger, leader, self._prices, batch_id, now)
+            rows = queries.runs_of_batch(tx, batch_id) if any_budget(tx) else []
+        if rows:
+            runs, now = [(run.id, run.actor) for run in rows], self._ledger.now()
+            await in_a_thread(count_for_runs, self._ledger, leader, self._prices, runs, now)
 
     async def _post(self, leader: Leader, row: Any, posts: int) -> CreateAnswer:
         length = body_length(row.request_count, row.params_bytes)
@@ -545,7 +551,8 @@ class Submission(DriverPart):
                 self._wait(tx, leader, note, fault.retry_after)
             else:
                 self._refusals.halt(tx, leader.workspace_id, fault)
-        self.key_refused = self.batch_refused = fault.account_reason == "credentials"
+        if fault.account_reason == "credentials":
+            raise KeyRefused(for_batch=True)
 
     async def _fail_rest(self, leader: Leader, row: Any, fault: ApiFault) -> None:
         """Fail what is left of a batch whose customer is refused, some requests a transaction.
@@ -584,7 +591,8 @@ class Submission(DriverPart):
         if isinstance(error, ApiError) and error.fault.account_reason is not None:
             with self._ledger.write(leader) as tx:
                 self._refusals.halt(tx, leader.workspace_id, error.fault)
-            self.key_refused = error.fault.account_reason == "credentials"
+            if error.fault.account_reason == "credentials":
+                raise KeyRefused(for_batch=False) from error
             return
         asked = error.fault.retry_after if isinstance(error, ApiError) else None
         with self._ledger.write(leader) as tx:
