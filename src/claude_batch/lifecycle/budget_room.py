@@ -530,13 +530,14 @@ def whose(scope: BudgetScope, name: str) -> str:
     }[scope]
 
 
-def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
-    """Return the budget warnings that are due after a batch was collected, each once."""
+def warn_after(tx: Transaction, batch_ids: Iterable[int], now: float) -> list[str]:
+    """Return the budget warnings that are due after batches were settled, each once."""
     if not charges.any_budget(tx):
         return []
     words: list[str] = []
     warned: set[BudgetKey] = set()
-    for run_id, actor in budgets.charged_runs(tx, batch_id):
+    charged = (run for batch_id in batch_ids for run in budgets.charged_runs(tx, batch_id))
+    for run_id, actor in charged:
         for budget in budgets.budgets_of(tx, run_id, actor, today(now)):
             gone = budget.gone
             percent = next((p for p in WARN_AT if gone * 100 >= budget.amount * p), 0)

@@ -20,7 +20,6 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.user_functions import Classification, RequestFault
 from claude_batch.ledger import (
     batch_contents,
-    charges,
     collected_batches,
     stored_results,
     unknown_batches,
@@ -519,7 +518,6 @@ class Collection(DriverPart):
     def _finish(self, leader: Leader, complete: Sequence[tuple[Any, Complete]]) -> None:
         """Finish complete batches, given by their rows, in one transaction."""
         now = self._ledger.now()
-        warnings: list[str] = []
         for row, _ in complete:
             del self._failures[row.id]
         with self._ledger.write(leader) as tx:
@@ -535,9 +533,7 @@ class Collection(DriverPart):
             for collected in done.values():
                 if collected.account_line is not None and collected.retried["account"]:
                     self._halt(tx, leader, collected.account_line)
-            if charges.any_budget(tx):
-                for row, _ in complete:
-                    warnings += warn_after(tx, row.id, now)
+            warnings = warn_after(tx, [row.id for row, _ in complete], now)
         for words in warnings:
             _log.warning("%s", words, extra={"for_people": True})
         reach(CrashPoint.AFTER_COLLECTED)

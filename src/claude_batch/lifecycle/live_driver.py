@@ -700,12 +700,7 @@ class LiveCalls(DriverPart):
             call_ends.append(CallEnd(asked, call.batch_id, known, state, is_accounts, call.left))
         live_calls.finish(tx, final, now, noted=noted)
         self._keep_log(tx, leader)
-        warnings = [
-            words
-            for batch_id in {end.batch_id for end in final}
-            for words in warn_after(tx, batch_id, now)
-        ]
-        return call_ends, warnings
+        return call_ends, warn_after(tx, {end.batch_id for end in final}, now)
 
     def _halt(self, tx: Transaction, leader: Leader, answer: LiveAnswer) -> None:
         if answer.fault is not None:

@@ -687,6 +687,6 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
         unknown_batches.fill(tx, batch_id, contradicted=contradicted)
         lost = missing_may_be_billed(stored, counts, row.request_count)
         charges.settle(tx, batch_id, lost=lost, contradicted=contradicted, left=True)
-        warnings = warn_after(tx, batch_id, now)
+        warnings = warn_after(tx, [batch_id], now)
     for words in warnings:
         _log.warning("%s", words, extra={"for_people": True})
