@@ -16,6 +16,7 @@ import contextlib
 import json
 import logging
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -47,6 +48,7 @@ from claude_batch.ledger.high_water import (
     note_behind,
     posts_of,
 )
+from claude_batch.ledger.recovered_batches import Line
 from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.api_sessions import contact_faults
 from claude_batch.lifecycle.budget_room import warn_after
@@ -72,7 +74,7 @@ from claude_batch.money.prices import Prices
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.conversation import possible_calls
 from claude_batch.wire.encoding import parse_custom_id
-from claude_batch.wire.messages import UnreadableLine, decode_line, message_of_line
+from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line, message_of_line
 from claude_batch.wire.retry_policy import READING, SENDING
 
 # Recovery -----------------------------------------------------------------------------------------
@@ -109,19 +111,6 @@ class Recovered(msgspec.Struct):
     """Base URLs of workspaces that another key must recover."""
     was_whole: bool = False
     """Whether there was nothing to recover, so that nothing was changed."""
-
-
-class _Lines(msgspec.Struct):
-    """The lines of one batch's results, as far as they are the ledger's, by request id."""
-
-    sendings: dict[str, int] = msgspec.field(default_factory=dict[str, int])
-    outcomes: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    costs: dict[str, int | None] = msgspec.field(default_factory=dict[str, "int | None"])
-    """Nano-dollars of the answers that were billed, None for an unknown price."""
-    answered: dict[str, bool] = msgspec.field(default_factory=dict[str, bool])
-    """Whether the answer asks for another turn, for the requests that succeeded."""
-    others: int = 0
-    """Number of lines that are not the ledger's."""
 
 
 def is_whole(ledger: Ledger) -> bool:
@@ -312,7 +301,7 @@ class _Recovery(DriverPart):
         for remote in later:
             if remote.processing_status == "ended":
                 with contextlib.suppress(ApiError, Unreachable):
-                    if (await self._answers_in(remote)).sendings:
+                    if (await self._lines_of(remote))[0]:
                         return True
         return False
 
@@ -424,23 +413,23 @@ class _Recovery(DriverPart):
             self.found.open[remote.id] = "it is still processing"
             return
         try:
-            lines = await self._answers_in(remote)
+            lines, others = await self._lines_of(remote)
         except (ApiError, Unreachable) as error:
             self.found.open[remote.id] = f"its results cannot be read: {error}"
             return
-        if lines.others and not lines.sendings:
+        if others and not lines:
             self._foreign.append(remote)
             return
         counts = remote.counts
         if counts is None or counts.processing > 0:
             self.found.open[remote.id] = "the API does not count its results"
             return
-        missing = counts.finished - len(lines.sendings)
-        if missing > 0 or not lines.sendings:
+        missing = counts.finished - len(lines)
+        if missing > 0 or not lines:
             self.found.open[remote.id] = f"the API does not send {missing} of its results"
             return
         # A line of failure hides an answer, from which a conversation may have gone on.
-        hidden = counts.succeeded - len(lines.answered)
+        hidden = counts.succeeded - sum(line.succeeded for line in lines.values())
         if hidden > 0:
             self.found.open[remote.id] = f"the API does not send {hidden} of its successes"
             return
@@ -450,10 +439,10 @@ class _Recovery(DriverPart):
             return
         await self._adopt(remote, lines)
 
-    def _waits_for(self, lines: _Lines) -> str:
+    def _waits_for(self, lines: Mapping[str, Line]) -> str:
         """Return why a batch cannot be adopted before another one is known; empty if it can."""
         with self._ledger.read() as tx:
-            earlier = recovered_batches.earlier_sendings(tx, lines.sendings, lines.answered)
+            earlier = recovered_batches.earlier_sendings(tx, lines)
         if earlier.batches:
             names = ", ".join(earlier.batches)
             return f"its requests were sent before in {names}, which cannot be read yet"
@@ -461,9 +450,13 @@ class _Recovery(DriverPart):
             return "a batch before it, which is not known yet, may hold earlier turns"
         return ""
 
-    async def _answers_in(self, remote: RemoteBatch) -> _Lines:
-        """Return what the lines of a batch's results say of the ledger's requests."""
-        found = _Lines()
+    async def _lines_of(self, remote: RemoteBatch) -> tuple[dict[str, Line], int]:
+        """Return the lines of a batch's results that are the ledger's, by request id.
+
+        Also returns the number of its other lines. A success outranks a line that contradicts it.
+        """
+        found: dict[str, Line] = {}
+        others = 0
         at = remote.ended or self._ledger.now()
         async with self._client.results(remote.id) as chunks:
             async for lines in split_lines(chunks):
@@ -473,21 +466,19 @@ class _Recovery(DriverPart):
                     except UnreadableLine:
                         continue
                     parts = parse_custom_id(line.custom_id)
-                    if parts is not None and self._recognise(parts[0], parts[1]):
-                        found.sendings[parts[0]] = parts[2]
-                        if found.outcomes.get(parts[0]) != "succeeded":
-                            found.outcomes[parts[0]] = line.outcome
-                        row = result_row_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
-                        if line.outcome == "succeeded":
-                            found.answered[parts[0]] = row.disposition in _ASKING
-                        if row.cost != 0:
-                            found.costs[parts[0]] = row.cost
-                        continue
-                    # A single line may have strayed into our batch, but not so many.
-                    found.others += 1
-                    if not found.sendings and found.others >= FOREIGN_LINES:
-                        return found
-        return found
+                    if parts is None or not self._recognise(parts[0], parts[1]):
+                        # A single line may have strayed into our batch, but not so many.
+                        others += 1
+                        if not found and others >= FOREIGN_LINES:
+                            return found, others
+                    elif parts[0] not in found or not found[parts[0]].succeeded:
+                        found[parts[0]] = self._line(line, parts[2], at)
+        return found, others
+
+    def _line(self, line: ResultLine, sending: int, at: float) -> Line:
+        row = result_row_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
+        asks = None if line.outcome != "succeeded" else line.disposition in _ASKING
+        return Line(sending, line.outcome, row.cost, asks)
 
     def _recognise(self, request_id: str, incarnation: str) -> bool:
         """Return whether a line is of this ledger; learn its incarnation from another recovery."""
@@ -501,33 +492,30 @@ class _Recovery(DriverPart):
         self._ledger.reopen()
         return True
 
-    async def _adopt(self, remote: RemoteBatch, lines: _Lines) -> None:
+    async def _adopt(self, remote: RemoteBatch, lines: Mapping[str, Line]) -> None:
         now = self._ledger.now()
         created, ended = remote.created or now, remote.ended or now
         counts: dict[str, int] = msgspec.to_builtins(remote.counts)
         with self._ledger.write(self._leader) as tx:
-            owner = recovered_batches.unknown_owner(tx, lines.sendings)
+            owner = recovered_batches.unknown_owner(tx, lines)
             if owner is not None:
                 # The ledger remembers the sending, only not its answer.
                 unknown_batches.adopt(
                     tx, owner, remote.id, how="proved", submitted=created, now=now
                 )
                 collected_batches.mark_ended(tx, [(owner, json.dumps(counts), ended)])
-                claim = recovered_batches.Claim(owner, len(lines.sendings))
+                claim = recovered_batches.Claim(owner, len(lines))
             else:
                 claim = recovered_batches.adopt_forgotten(
                     tx,
                     self._here,
                     remote.id,
-                    lines.sendings,
-                    lines.costs,
-                    answered=lines.answered,
-                    outcomes=lines.outcomes,
+                    lines,
                     counts=counts,
                     created=created,
                     ended=ended,
                 )
-        strangers = len(lines.sendings) - (0 if claim is None else claim.known)
+        strangers = len(lines) - (0 if claim is None else claim.known)
         if strangers:
             self.found.strangers[remote.id] = strangers
         if claim is None:
