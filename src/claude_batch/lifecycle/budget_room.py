@@ -81,12 +81,16 @@ def tokens_of_files(ledger: Ledger) -> FileTokens:
     return tokens
 
 
-def bound_cost(prices: Prices, bound: TokenBound, now: float, *, batch: bool = True) -> int:
+def bound_cost(
+    prices: Prices, bound: TokenBound | Unbounded, now: float, *, batch: bool = True
+) -> int:
     """Return the highest possible cost of params with this bound, in nano-dollars.
 
-    The price is the live price if ``batch`` is false. Raises `Unbounded` if the model has no price,
-    or if the cost exceeds `MOST_RESERVED`.
+    The price is the live price if ``batch`` is false. Raises `Unbounded` if there is no bound, if
+    the model has no price, or if the cost exceeds `MOST_RESERVED`.
     """
+    if isinstance(bound, Unbounded):
+        raise bound
     tariffs = prices.possible(bound.model, at=now)
     if not tariffs:
         raise Unbounded(
@@ -122,8 +126,6 @@ def bound_of(params: bytes, files: FileTokens) -> TokenBound | Unbounded:
 
 
 def _cost_or_none(prices: Prices, bound: TokenBound | Unbounded, now: float, *, batch: bool) -> int:
-    if isinstance(bound, Unbounded):
-        return NO_BOUND
     try:
         return bound_cost(prices, bound, now, batch=batch)
     except Unbounded:
@@ -586,8 +588,6 @@ def reserve_call(
     costs more than a whole budget.
     """
     try:
-        if isinstance(bound, Unbounded):
-            raise bound
         reserve = bound_cost(prices, bound, now, batch=batch)
     except Unbounded as error:
         raise unbounded_error(error) from None

@@ -18,17 +18,9 @@ from claude_batch.wire.batches_client import (
     base_url_advice,
     unreachable_words,
 )
-from claude_batch.wire.retry_policy import SENDING
+from claude_batch.wire.retry_policy import CONTACT
 
 _log = logging.getLogger(__name__)
-
-LONGEST_PAUSE = 60.0
-"""Longest time in seconds between two attempts to reach the API."""
-
-
-def pause_after(failures: int) -> float:
-    """Return the seconds until the next attempt, after this many failures in a row."""
-    return min(SENDING(failures), LONGEST_PAUSE)
 
 
 def workspace_of(tx: Transaction, ledger: Ledger, client: BatchesClient) -> int:
@@ -69,8 +61,8 @@ class Contact(DriverPart):
         """Whether the API has refused this process's key, and has never accepted it."""
         self.may_only_list: bool = False
         """Whether it refused a batch with this key, which a list call proves nothing about."""
-        self.refusals: int = 0
-        """How often in a row it has refused this process's key in `make`."""
+        self._refused_in_a_row = 0
+        """How often it has refused this process's key in `make`."""
         self.misplaced: bool = False
         """Whether a server answered, and has no Messages API below the base URL."""
 
@@ -87,17 +79,18 @@ class Contact(DriverPart):
             if error.fault.status == 404 and not self.was_made:
                 # The path exists in every workspace, so this server has another one, or none.
                 self.misplaced = True
+                address = self._client.base_url.rstrip("/")
                 return self._failed(
-                    f"{self._address} is not the Messages API: it answers {LIST_PATH} with 404; "
-                    f"{base_url_advice(self._address)}"
+                    f"{address} is not the Messages API: it answers {LIST_PATH} with 404; "
+                    f"{base_url_advice(address)}"
                 )
             if not error.fault.from_api:
-                return self._failed(self._unreachable(str(error)))
+                return self._failed(unreachable_words(self._client.base_url, str(error)))
             if error.fault.account_reason is not None:
                 return self._halt(error)
             # The answer is from the API, and later calls will report the same error.
         except Unreachable as error:
-            return self._failed(self._unreachable(error.reason))
+            return self._failed(unreachable_words(self._client.base_url, error.reason))
         mark = self._high_water.read()
         with self._ledger.write() as tx:
             here = workspace_of(tx, self._ledger, self._client)
@@ -107,7 +100,7 @@ class Contact(DriverPart):
         # After the write: readers of these attributes apply the workspace's halt to this driver.
         self.workspace_id, self.made, self.was_made = here, True, True
         self.misplaced = self.refused = False
-        self.refusals = 0
+        self._refused_in_a_row = 0
         self._changed()
         return 0.0
 
@@ -146,8 +139,8 @@ class Contact(DriverPart):
 
     def _halt(self, error: ApiError) -> float:
         """Halt because of a refused key; return the seconds until the next attempt."""
-        self.refusals += 1
-        pause = pause_after(self.refusals)
+        self._refused_in_a_row += 1
+        pause = CONTACT(self._refused_in_a_row)
         if self._ledger.has_leader(self.workspace_id):
             # Another process drives with a key that works, so the workspace is not halted.
             return pause
@@ -160,16 +153,9 @@ class Contact(DriverPart):
         # A halt that only the user lifts has no probe.
         return max(pause, (row.next_probe or 0.0) - self._ledger.now())
 
-    @property
-    def _address(self) -> str:
-        return self._client.base_url.rstrip("/")
-
-    def _unreachable(self, reason: str) -> str:
-        return unreachable_words(self._address, reason)
-
     def _failed(self, reason: str) -> float:
         self.failures += 1
         self.last_failure = reason
         _log.warning("%s", reason)
         self._changed()
-        return pause_after(self.failures)
+        return CONTACT(self.failures)

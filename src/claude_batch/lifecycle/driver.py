@@ -31,7 +31,7 @@ from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import Mark, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Deposed, Leader, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
-from claude_batch.lifecycle.contact import Contact, pause_after
+from claude_batch.lifecycle.contact import Contact
 from claude_batch.lifecycle.conversation_loop import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
@@ -43,7 +43,7 @@ from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.submission import KeyRefused, Refusals, Submission
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
-from claude_batch.wire.retry_policy import LONGEST_WAIT
+from claude_batch.wire.retry_policy import CONTACT, LONGEST_WAIT
 
 _log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class Driver(DriverPart):
                 except* KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
                     refusals = 1 if time.monotonic() - begun > LONGEST_SLEEP else refusals + 1
-                    pause = pause_after(refusals)
+                    pause = CONTACT(refusals)
 
     def _run_own_functions(self) -> None:
         """Run the tools and judges of this process, beside the attempts to take the leader lock."""

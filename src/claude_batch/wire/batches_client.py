@@ -285,8 +285,9 @@ class Outage:
         return unreachable_words(self._address, self._reason)
 
 
-def unreachable_words(address: str, reason: str) -> str:
+def unreachable_words(base_url: str, reason: str) -> str:
     """Return that a base URL cannot be reached, and what to check."""
+    address = base_url.rstrip("/")
     return f"{address} cannot be reached: {reason}. Check the network and the base URL"
 
 
