@@ -77,20 +77,29 @@ COMPLETE_FETCHES = 3
 """Number of complete fetches after which a missing result that was not billed is given up."""
 
 
-def counts_of(row: Any) -> RequestCounts | None:
-    """Return the API's counts of an ended batch, given by its row; None if it gave none."""
-    return None if row.counts is None else msgspec.json.decode(row.counts, type=RequestCounts)
+def counts_of(row: Any) -> RequestCounts:
+    """Return the API's counts of an ended batch, given by its row; all are 0 if it gave none."""
+    return msgspec.json.decode(row.counts or "{}", type=RequestCounts)
 
 
-def missing_may_be_billed(stored: Stored, counts: RequestCounts | None, members: int) -> bool:
+def missing_may_be_billed(stored: Stored, counts: RequestCounts, members: int) -> bool:
     """Return whether requests without a line may have been billed, if no fetch brings it.
 
     They were not if the API counts an outcome for each of the batch's requests (``members``), and
     every success that it counts (and bills) is stored.
     """
-    if counts is None or not counts.are_final(members):
-        return True
-    return stored.succeeded < counts.succeeded
+    return not counts.are_final(members) or stored.succeeded < counts.succeeded
+
+
+def judge_results(row: Any, stored: Stored, counts: RequestCounts) -> Complete:
+    """Return what the stored results of a batch, given by its row, prove about the others."""
+    members = row.request_count
+    return Complete(
+        row.id,
+        stored,
+        missing_may_be_billed(stored, counts, members),
+        contradicted=stored.hides_success(counts.succeeded, members),
+    )
 
 
 def fetch_wait(row: Any, gap: Gap | None, failures: int = 0, asked: float | None = None) -> float:
@@ -167,8 +176,7 @@ class _Fetched(msgspec.Struct):
     """The result of fetching one batch."""
 
     row: Any
-    counts: RequestCounts | None
-    """The API's counts; None if it gave none."""
+    counts: RequestCounts
     error: ApiError | Unreachable | None = None
     """Why the results were not read to their end."""
     is_whole: bool = True
@@ -430,11 +438,7 @@ class Collection(DriverPart):
 
         A gateway may have answered with an old copy.
         """
-        unsure = [
-            each
-            for each in fetched
-            if each.counts is None or not each.counts.are_final(each.row.request_count)
-        ]
+        unsure = [each for each in fetched if not each.counts.are_final(each.row.request_count)]
         if not unsure:
             return
         with self._ledger.read() as tx:
@@ -448,7 +452,7 @@ class Collection(DriverPart):
             except (ApiError, Unreachable) as error:
                 _log.info("batch %s cannot be read again: %s", row.remote_id, error)
                 continue
-            if counts is not None and counts.are_final(row.request_count):
+            if counts.are_final(row.request_count):
                 each.counts = counts
                 with self._ledger.write(leader) as tx:
                     collected_batches.note_counts(tx, row.id, msgspec.json.encode(counts).decode())
@@ -461,20 +465,19 @@ class Collection(DriverPart):
         ``owed``: number of requests that wait for a result of it. ``is_doubted``: it may be a
         stranger's batch, whose counts say nothing about these requests.
         """
-        row, counts, members = fetched.row, fetched.counts, fetched.row.request_count
-        counted = 0 if counts is None else counts.succeeded
+        row, counted, members = fetched.row, fetched.counts.succeeded, fetched.row.request_count
         gaps, short = members - stored.total, stored.lacks(counted, members)
         missing = max(gaps, short)
-        contradicted = stored.hides_success(counted, members)
-        may_be_billed = is_doubted or missing_may_be_billed(stored, counts, members)
-        complete = Complete(row.id, stored, may_be_billed, contradicted)
+        complete = judge_results(row, stored, fetched.counts)
+        if is_doubted:
+            complete = complete._replace(missing_may_be_billed=True)
         if missing <= 0 or self._is_gone(fetched):
             return complete
         gap: Gap | None = None
         if fetched.is_whole:
             gap = gap_of(row, missing, self._client, self._settings, row.max_poll_interval)
             # What may have been billed is waited for until the end of `missing_after`.
-            waits = may_be_billed and (owed > 0 or contradicted)
+            waits = complete.missing_may_be_billed and (owed > 0 or complete.contradicted)
             if row.fetches + 1 >= COMPLETE_FETCHES and (not waits or gap.seen >= gap.until):
                 return complete
         if fetched.error is not None:

@@ -495,8 +495,8 @@ class Polling(DriverPart):
         going: list[Check] = []
         for row, remote in answers:
             if remote.processing_status == "ended":
-                counts = remote.counts and msgspec.json.encode(remote.counts).decode()
-                ends.append((row.id, counts, remote.ended or now))
+                counts = msgspec.json.encode(remote.counts).decode()
+                ends.append((row.id, counts if remote.counts.total else None, remote.ended or now))
                 continue
             is_canceling = remote.processing_status == "canceling"
             state = BatchState.CANCELING if is_canceling else BatchState.IN_PROGRESS

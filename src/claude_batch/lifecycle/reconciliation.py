@@ -71,8 +71,8 @@ def may_be_ours(
 ) -> bool:
     """Return whether a listed batch may be the outcome of an unknown sending.
 
-    Times are the server's. A batch whose counts are all 0 may be anybody's until they change, and
-    one without readable counts too. A batch without a readable time may have any age.
+    Times are the server's. A batch whose counts are all 0 may be anybody's until they change. A
+    batch without a readable time may have any age.
     """
     if remote.id in snapshot or remote.id in known:
         return False
@@ -80,8 +80,7 @@ def may_be_ours(
     # The Date header has whole seconds, so a batch in the same second as a bound is inside.
     if created is not None and not not_before - 1 <= created <= not_after + 1:
         return False
-    counts = remote.counts
-    return counts is None or counts.total in (0, request_count)
+    return remote.counts.total in (0, request_count)
 
 
 def is_doubted(note: str | None) -> bool:
@@ -268,8 +267,7 @@ class Reconciliation(DriverPart):
             if remote.processing_status != "ended":
                 self._note_seen(leader, row, candidate)
                 continue
-            counts = remote.counts
-            requests = 1 if counts is None else max(1, counts.total)
+            requests = max(1, remote.counts.total)
             proof = await prove(self._ledger, self._client, remote.id, requests)
             if proof.owner is not None:
                 adopted |= self._give_to(leader, proof.owner, row, remote)
@@ -279,8 +277,7 @@ class Reconciliation(DriverPart):
 
     def _adopt_lone(self, leader: Leader, row: Record, remote: RemoteBatch) -> bool:
         """Adopt a lone candidate if the workspace is exclusive; its results will prove it."""
-        counts = remote.counts
-        if counts is None or counts.total != row.request_count:
+        if remote.counts.total != row.request_count:
             return False
         with self._ledger.write(leader) as tx:
             # If it may also be another of our sendings, only its results can decide.
@@ -317,7 +314,7 @@ class Reconciliation(DriverPart):
                 )
         reach(CrashPoint.AFTER_ADOPT)
         if ours:
-            count = row.request_count if remote.counts is None else remote.counts.total
+            count = remote.counts.total or row.request_count
             self._reporter.decided(owner, count, "found", remote.id)
         return ours
 

@@ -55,7 +55,7 @@ from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
     Collection,
     counts_of,
-    missing_may_be_billed,
+    judge_results,
     result_row_of,
 )
 from claude_batch.lifecycle.contact import workspace_of
@@ -421,7 +421,7 @@ class _Recovery(DriverPart):
             self._foreign.append(remote)
             return
         counts = remote.counts
-        if counts is None or counts.processing > 0:
+        if not counts.finished or counts.processing > 0:
             self.found.open[remote.id] = "the API does not count its results"
             return
         missing = counts.finished - len(lines)
@@ -633,10 +633,8 @@ async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> str | None
                 stored = stored_results.stored_counts(tx, row.id)
                 lacking = collected_batches.without_result(tx, row.id)
             counts = counts_of(row)
-            short = 0 if counts is None else stored.lacks(counts.succeeded, row.request_count)
-            if max(lacking, short) <= 0 or not missing_may_be_billed(
-                stored, counts, row.request_count
-            ):
+            lacking = max(lacking, stored.lacks(counts.succeeded, row.request_count))
+            if lacking <= 0 or not judge_results(row, stored, counts).missing_may_be_billed:
                 return None
             if failures == FETCH_TRIES:
                 return None if lines else "the answer holds no result of the batch"
@@ -668,13 +666,15 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
         if not stored.total:
             return  # the counts alone may be those of somebody else's batch
         # A batch that disappeared before its end has no counts.
-        counts = counts_of(row)
-        contradicted = counts is not None and stored.hides_success(
-            counts.succeeded, row.request_count
+        proved = judge_results(row, stored, counts_of(row))
+        unknown_batches.fill(tx, batch_id, contradicted=proved.contradicted)
+        charges.settle(
+            tx,
+            batch_id,
+            lost=proved.missing_may_be_billed,
+            contradicted=proved.contradicted,
+            left=True,
         )
-        unknown_batches.fill(tx, batch_id, contradicted=contradicted)
-        lost = missing_may_be_billed(stored, counts, row.request_count)
-        charges.settle(tx, batch_id, lost=lost, contradicted=contradicted, left=True)
         warnings = warn_after(tx, [batch_id], now)
     for words in warnings:
         _log.warning("%s", words, extra={"for_people": True})

@@ -393,7 +393,7 @@ class Submission(DriverPart):
                 created = remote.created
                 if remote.id in known or created is None or created <= since:
                     continue
-                total = remote.counts.total if remote.counts is not None else 0
+                total = remote.counts.total
                 if waiting and (total == 0 or total in counts):
                     continue
                 self.stop_sending(

@@ -167,16 +167,16 @@ class RemoteBatch(msgspec.Struct, frozen=True):
     def is_canceled(self) -> bool:
         """Whether the batch is being canceled, or has ended with canceled requests."""
         if self.processing_status == "ended":
-            return (counts := self.counts) is not None and counts.canceled > 0
+            return self.counts.canceled > 0
         return self.processing_status == "canceling"
 
     @property
-    def counts(self) -> RequestCounts | None:
-        """``request_counts``, or None if they are absent or not in the API's format."""
+    def counts(self) -> RequestCounts:
+        """``request_counts``; all are 0 if they are absent or not in the API's format."""
         try:
             return msgspec.convert(self.request_counts, RequestCounts, strict=False)
         except msgspec.ValidationError:
-            return None
+            return RequestCounts()
 
     @property
     def created(self) -> float | None:
