@@ -45,10 +45,9 @@ class Contact(DriverPart):
         self._changed = changed
         self._fingerprint = self._ledger.fingerprint(self._client.credential)
         with self._ledger.write() as tx:
-            self.workspace_id: int = workspaces.ensure_workspace(
+            context.workspace_id = workspaces.ensure_workspace(
                 tx, self._client.base_url, self._fingerprint, self._ledger.has_leader
             )
-        """The key's workspace, as far as it is known."""
         self.made: bool = False
         """Whether the API answered with this process's key the last time."""
         self.was_made: bool = False
@@ -98,7 +97,7 @@ class Contact(DriverPart):
                 workspaces.adopt_refused(tx, here)
             self.lift_halt_of_other_key(tx, here)
         # After the write: readers of these attributes apply the workspace's halt to this driver.
-        self.workspace_id, self.made, self.was_made = here, True, True
+        self._context.workspace_id, self.made, self.was_made = here, True, True
         self.misplaced = self.refused = False
         self._refused_in_a_row = 0
         self._changed()

@@ -34,12 +34,10 @@ class ConversationLoop:
         context: DriverContext,
         workbench: Workbench | None,
         *,
-        workspace: Callable[[], int],
         changed: Callable[[], None],
     ) -> None:
         """Set up with the tools in ``workbench``; ``changed`` is called after each look."""
         self._workbench = workbench or Workbench()
-        self._workspace = workspace
         self._context = context
         self._changed = changed
         self._wake = asyncio.Event()
@@ -105,18 +103,18 @@ class ConversationLoop:
     ) -> float:
         """Do what conversations wait for; return the seconds until the next pass."""
         self._loop = asyncio.get_running_loop()
-        workspace_id = self._workspace()
+        workspace_id = self._context.workspace_id
         if not self._conversations.concerns(workspace_id):
             return LONGEST_SLEEP
         judges = self._conversations.judges
-        judges.wait_for_functions(True)
+        judges.threads.wait_for_functions(True)
         try:
             # On a thread, because it calls the caller's judge and reads long conversations.
             rest = await in_a_thread(
                 self._conversations.look, workspace_id, leader, starting=starting, patient=patient
             )
         except asyncio.CancelledError:
-            judges.wait_for_functions(False)
+            judges.threads.wait_for_functions(False)
             raise
         self._changed()
         return rest

@@ -123,17 +123,7 @@ class Driver(DriverPart):
         self._refusals = Refusals(context)
         self._deadlines = Deadlines(context.ledger)
         self._live = LiveCalls(context, changed=self._live_changed)
-        self._conversations = ConversationLoop(
-            context,
-            workbench,
-            workspace=lambda: self.workspace_id,
-            changed=self._turns_changed,
-        )
-
-    @property
-    def workspace_id(self) -> int:
-        """The key's workspace, as far as it is known."""
-        return self.contact.workspace_id
+        self._conversations = ConversationLoop(context, workbench, changed=self._turns_changed)
 
     @property
     def live_calls(self) -> int:
@@ -340,7 +330,7 @@ class Driver(DriverPart):
                     unknown = note_interrupted(tx, here)
             self._live.forget_unsent()
             if leader is None:
-                self.contact.workspace_id = here
+                self._context.workspace_id = here
                 yield None
                 return
             for row in unknown:

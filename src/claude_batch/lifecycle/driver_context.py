@@ -42,6 +42,8 @@ class DriverContext:
         self.prices: Prices = prices or prices_of(settings.prices)
         self.functions: UserFunctions = functions or UserFunctions()
         self.holders: Sized = holders
+        self.workspace_id: int = 0
+        """The row of the key's workspace, as far as it is known. `Contact` finds it."""
         self.is_leaving: bool = False
         """Whether the driver's loops shall end: for good, or to begin again after a fault."""
 
@@ -63,6 +65,11 @@ class DriverPart:
         self._prices = context.prices
         self._functions = context.functions
         self._holders = context.holders
+
+    @property
+    def workspace_id(self) -> int:
+        """The row of the key's workspace, as far as it is known."""
+        return self._context.workspace_id
 
     def _stopping(self) -> bool:
         return self._context.is_leaving

@@ -161,8 +161,8 @@ async def recover(
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
                 context = DriverContext(ledger, client, settings)
-                recovery = _Recovery(context, here, is_copy=even_if_whole)
-                return await recovery.run(force)
+                context.workspace_id = here
+                return await _Recovery(context, is_copy=even_if_whole).run(force)
             except ServerChanged:
                 raise LedgerError(
                     f"another server has the ledger {ledger.location} now, and may have forgotten "
@@ -183,11 +183,10 @@ _AGAIN = "What was found is kept; repeat `claude-batch ledger recover`"
 
 
 class _Recovery(DriverPart):
-    def __init__(self, context: DriverContext, workspace_id: int, *, is_copy: bool) -> None:
+    def __init__(self, context: DriverContext, *, is_copy: bool) -> None:
         """Begin a recovery, or continue one; ``is_copy`` if the mark may have been restored too."""
         super().__init__(context)
         self._is_copy = is_copy
-        self._here = workspace_id
         self._leader, self._behind, self._begins = self._begin()
         self._polling = Polling(context)
         self._collection = Collection(context)
@@ -228,12 +227,12 @@ class _Recovery(DriverPart):
                 # recovery counts would not be found to be behind.
                 self._ledger.renew_incarnation(tx)
             posts = posts_of(tx)
-            behind = recovered_batches.begin(tx, self._here, at)
-            leader = Leader(self._here, submissions.begin_epoch(tx, self._here))
-            live_calls.interrupted(tx, self._here)
+            behind = recovered_batches.begin(tx, self.workspace_id, at)
+            leader = Leader(self.workspace_id, submissions.begin_epoch(tx, self.workspace_id))
+            live_calls.interrupted(tx, self.workspace_id)
             # If one was accepted, it is found below like all forgotten batches.
             submissions.settle_interrupted(
-                tx, self._here, now=self._ledger.now(), note="the ledger was restored"
+                tx, self.workspace_id, now=self._ledger.now(), note="the ledger was restored"
             )
         self._ledger.reopen()
         if is_doubted:
@@ -246,7 +245,7 @@ class _Recovery(DriverPart):
         mark = self._high_water.read()
         await self._collect_known()
         with self._ledger.read() as tx:
-            last = recovered_batches.last_sending(tx, self._here)
+            last = recovered_batches.last_sending(tx, self.workspace_id)
         since = 0.0 if last is None else last.server_time - self._settings.lookback
         listed = None if last is None else last.listed
         latest, passed = self._latest_sending(mark)
@@ -260,7 +259,7 @@ class _Recovery(DriverPart):
             newest = listing.newest_of(listed) if listed else 0.0
             since = since if newest is None else min(since, newest)
         with self._ledger.read() as tx:
-            known = unknown_batches.known_remote_ids(tx, self._here, listing.ids)
+            known = unknown_batches.known_remote_ids(tx, self.workspace_id, listing.ids)
         self.found.unlisted = self._unlisted(listing, known, last)
         # The oldest first: a later batch holds what an earlier one did not answer.
         forgotten = sorted(
@@ -313,7 +312,7 @@ class _Recovery(DriverPart):
             if everywhere:
                 note_behind(tx, at, anew=True)
             else:
-                recovered_batches.begin_again(tx, self._here, at)
+                recovered_batches.begin_again(tx, self.workspace_id, at)
             is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
             posts = count_post(tx) if is_counted else 0
         if is_counted:
@@ -353,7 +352,7 @@ class _Recovery(DriverPart):
         if listing.unreadable:
             count = count_of(len(listing.unreadable), "entry", "entries")
             return f"{count} of the API's list of batches cannot be read, and may be this ledger's"
-        is_ours = is_list_of(self._ledger, self._here, listing.workspace)
+        is_ours = is_list_of(self._ledger, self.workspace_id, listing.workspace)
         if is_ours is False:
             return "the API answered with the list of another workspace"
         if is_ours or known or last is None:
@@ -379,7 +378,7 @@ class _Recovery(DriverPart):
                         "the API does not show it, and it may have been answered"
                     )
             now = self._ledger.now() + _ALL_DUE
-            ended = collected_batches.ended_batches(tx, self._here, now)
+            ended = collected_batches.ended_batches(tx, self.workspace_id, now)
         for batch_id in ended:
             await self._collect(batch_id)
 
@@ -508,7 +507,7 @@ class _Recovery(DriverPart):
             else:
                 claim = recovered_batches.adopt_forgotten(
                     tx,
-                    self._here,
+                    self.workspace_id,
                     remote.id,
                     lines,
                     counts=counts,
@@ -529,7 +528,7 @@ class _Recovery(DriverPart):
         after, now = (0, 0), self._ledger.now()
         while True:
             with self._ledger.write(self._leader) as tx:
-                page = recovered_batches.answers_with_tools(tx, self._here, after=after)
+                page = recovered_batches.answers_with_tools(tx, self.workspace_id, after=after)
                 for row in page:
                     for use_id, name in possible_calls(message_of_line(row.raw)).items():
                         conversations.note_forgotten_call(
@@ -545,13 +544,13 @@ class _Recovery(DriverPart):
         with self._ledger.write(self._leader) as tx:
             # No mark counts all live calls: those of other machines are in other marks.
             if not force:
-                self.found.lost = live_calls.forgotten(tx, self._here, self._ledger.now())
+                self.found.lost = live_calls.forgotten(tx, self.workspace_id, self._ledger.now())
             else:
-                workspaces.adopt_refused(tx, self._here, even_if_behind=True)
-            conversations.forget_doubts(tx, self._here)
-            posts = recovered_batches.end(tx, self._here, mark)
-            if workspaces.workspace_row(tx, self._here).halt_reason == "ledger_behind":
-                workspaces.clear_halt(tx, self._here)
+                workspaces.adopt_refused(tx, self.workspace_id, even_if_behind=True)
+            conversations.forget_doubts(tx, self.workspace_id)
+            posts = recovered_batches.end(tx, self.workspace_id, mark)
+            if workspaces.workspace_row(tx, self.workspace_id).halt_reason == "ledger_behind":
+                workspaces.clear_halt(tx, self.workspace_id)
             self._ledger.renew_incarnation(tx)
         self._ledger.reopen()
         self._high_water.renew(posts, self._client.server_now())
