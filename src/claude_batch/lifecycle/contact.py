@@ -9,7 +9,6 @@ from claude_batch.ledger import workspaces
 from claude_batch.ledger.high_water import is_known, posts_of
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
-from claude_batch.lifecycle.submission import Refusals
 from claude_batch.wire.batches_client import (
     LIST_PATH,
     ApiError,
@@ -41,7 +40,6 @@ class Contact(DriverPart):
         ``changed`` is called after each possible change of the ledger.
         """
         super().__init__(context)
-        self._refusals = Refusals(context)
         self._changed = changed
         self._fingerprint = self._ledger.fingerprint(self._client.credential)
         with self._ledger.write() as tx:
@@ -144,7 +142,7 @@ class Contact(DriverPart):
             # Another process drives with a key that works, so the workspace is not halted.
             return pause
         with self._ledger.write() as tx:
-            self._refusals.halt(tx, self.workspace_id, error.fault)
+            self.halt(tx, self.workspace_id, error.fault)
             row = workspaces.workspace_row(tx, self.workspace_id)
         self.refused = not self.was_made
         self.may_only_list = False

@@ -46,7 +46,7 @@ from claude_batch.lifecycle.live_answers import (
     outcome_of,
     words_of,
 )
-from claude_batch.lifecycle.submission import Refusals, until_stored
+from claude_batch.lifecycle.submission import until_stored
 from claude_batch.lifecycle.threads import in_a_thread
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders, asked_of, model_at_beginning
@@ -156,7 +156,6 @@ class LiveCalls(DriverPart):
         self._unsent: tuple[Leader, list[LiveCall]] | None = None
         """The calls that a failed claim may have stored, and the leader at that time."""
         self._changed = changed
-        self._refusals = Refusals(context)
         self._answers = Answers(context.ledger.incarnation, context.prices)
         self._live_client: LiveClient | None = None
         self._page: deque[tuple[int, str]] = deque()
@@ -664,7 +663,7 @@ class LiveCalls(DriverPart):
                 result = self._answers.success(call, answer, now)
                 is_malformed = result.disposition == Disposition.MALFORMED
                 state = RequestState.MALFORMED if is_malformed else RequestState.SUCCEEDED
-                self._refusals.lift(tx, leader.workspace_id, probed=call.probed)
+                self.lift_halt(tx, leader.workspace_id, probed=call.probed)
             elif answer.status is not None and outcome is not Outcome.NOT_SENT:
                 result = self._answers.error(call, answer, disposition, now)
             if outcome is Outcome.MISSING:
@@ -704,7 +703,7 @@ class LiveCalls(DriverPart):
 
     def _halt(self, tx: Transaction, leader: Leader, answer: LiveAnswer) -> None:
         if answer.fault is not None:
-            self._refusals.halt(tx, leader.workspace_id, answer.fault)
+            self.halt(tx, leader.workspace_id, answer.fault)
             return
         reason: HaltReason = "refused" if answer.is_unreadable else "credentials"
         self.stop_sending(tx, leader.workspace_id, answer.reason, reason=reason)

@@ -90,29 +90,6 @@ FAILED_TOGETHER = 1_000
 class Refusals(DriverPart):
     """The judge of one workspace's refused batches."""
 
-    def halt(self, tx: Transaction, workspace_id: int, fault: ApiFault) -> None:
-        """Halt sending because of an answer about the account or the connection."""
-        words = fault.message if fault.account_reason is not None else fault.describe()
-        if fault.location is not None:
-            words = f"{words}; it points to {fault.location}"
-        reason = fault.account_reason or "refused"
-        self.stop_sending(tx, workspace_id, words, reason=reason, error_type=fault.error_type)
-
-    def lift(self, tx: Transaction, workspace_id: int, *, probed: float | None) -> None:
-        """Lift the halt that began at ``probed``, because its probe was accepted.
-
-        An answer to what was sent before the halt is no evidence that its cause has gone.
-        """
-        row = workspaces.workspace_row(tx, workspace_id)
-        if row.halted is None or row.halted != probed or row.halt_reason in workspaces.UNPROBED:
-            return
-        workspaces.clear_halt(tx, workspace_id)
-        for row in batch_contents.refused_halves(tx, workspace_id):
-            # Both halves were refused alike. Now that the account works, each is judged again, and
-            # a single request by its next refusal.
-            if batch_contents.split(tx, row.id, self._ledger.now()) is None:
-                batch_contents.forget_refusal(tx, row.id)
-
     def too_large(self, tx: Transaction, row: Any, note: str) -> None:
         """Split a batch in two; a single request that is too large fails."""
         if batch_contents.split(tx, row.id, self._ledger.now()) is None:
@@ -497,7 +474,7 @@ class Submission(DriverPart):
                         return False
                     workspaces.wait_until(tx, leader.workspace_id, None, None)
                     # The batch that probed a halted account was accepted.
-                    self._refusals.lift(tx, leader.workspace_id, probed=probed)
+                    self.lift_halt(tx, leader.workspace_id, probed=probed)
                 return True
             except LedgerError as error:
                 if error.fault == "conflict":
@@ -550,7 +527,7 @@ class Submission(DriverPart):
             elif verdict in (SendVerdict.WAIT, SendVerdict.UNKNOWN):
                 self._wait(tx, leader, note, fault.retry_after)
             else:
-                self._refusals.halt(tx, leader.workspace_id, fault)
+                self.halt(tx, leader.workspace_id, fault)
         if fault.account_reason == "credentials":
             raise KeyRefused(for_batch=True)
 
@@ -590,7 +567,7 @@ class Submission(DriverPart):
     def _failed_look(self, leader: Leader, error: ApiError | Unreachable) -> None:
         if isinstance(error, ApiError) and error.fault.account_reason is not None:
             with self._ledger.write(leader) as tx:
-                self._refusals.halt(tx, leader.workspace_id, error.fault)
+                self.halt(tx, leader.workspace_id, error.fault)
             if error.fault.account_reason == "credentials":
                 raise KeyRefused(for_batch=False) from error
             return
