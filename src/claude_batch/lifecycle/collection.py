@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -262,9 +262,8 @@ class Collection(DriverPart):
         small = [row for row in rows if _is_small(row) and row.adopted != "assumed"]
         alone: list[Any] = rows
         if len(small) >= MANY:
-            left = await self._collect_small(leader, small, collected)
-            done = {row.id for row in small} - left
-            alone = [row for row in rows if row.id not in done]
+            taken = await self._collect_small(leader, small, collected)
+            alone = [row for row in rows if row.id not in taken]
         self._offer(leader, alone[1:])
         elsewhere = False
         for row in alone:
@@ -320,52 +319,40 @@ class Collection(DriverPart):
         rows: Sequence[Any],
         collected: Callable[[], object],
     ) -> set[int]:
-        """Collect small batches, several in one transaction.
+        """Collect small batches, several in one transaction; return their ids.
 
-        A batch whose fetch takes long delays no other. Returns the ids of the batches that are
-        left: too large after all, or not begun.
+        A batch whose fetch takes long delays no other. Those that are too large after all, or not
+        begun, are left.
         """
-        loop = asyncio.get_running_loop()
-        waiting = deque(rows)
-        fetched: list[_Fetched] = []
-        too_large: set[int] = set()
-        has_some = asyncio.Event()
-        fetching = min(FETCHES_AT_ONCE, len(rows))
+        places = asyncio.Semaphore(FETCHES_AT_ONCE)
 
-        async def fetch_some() -> None:
-            nonlocal fetching
-            try:
-                while waiting and not self._stopping():
-                    one = await self._fetch_small(leader, waiting.popleft())
-                    if one.is_too_large:
-                        too_large.add(one.row.id)
-                        continue
-                    fetched.append(one)
-                    if len(fetched) == 1:
-                        loop.call_later(TOGETHER_SECONDS, has_some.set)
-                    elif len(fetched) >= TOGETHER:
-                        has_some.set()
-            finally:
-                fetching -= 1
-                if not fetching:
-                    has_some.set()
+        async def fetch(row: Any) -> _Fetched | None:
+            async with places:
+                return None if self._stopping() else await self._fetch_small(leader, row)
 
-        tasks = [loop.create_task(fetch_some()) for _ in range(fetching)]
+        taken: set[int] = set()
+        fetching: list[asyncio.Task[_Fetched | None]] = [
+            asyncio.create_task(fetch(row)) for row in rows
+        ]
         try:
-            while fetching or fetched:
-                await has_some.wait()
-                has_some.clear()
-                some, fetched = fetched, []
+            while fetching:
+                await asyncio.wait(fetching, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(fetching, timeout=TOGETHER_SECONDS)
+                ended = [task for task in fetching if task.done()][:TOGETHER]
+                gone = set(ended)
+                fetching = [task for task in fetching if task not in gone]
+                found = (task.result() for task in ended)
+                some = [each for each in found if each is not None and not each.is_too_large]
                 if some:
                     await self._store_together(leader, some)
                     await self._finish_or_fetch_again(leader, some)
+                    taken.update(each.row.id for each in some)
                     collected()
-            await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
+            for task in fetching:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return too_large | {row.id for row in waiting}
+            await asyncio.gather(*fetching, return_exceptions=True)
+        return taken
 
     async def _fetch_small(self, leader: Leader, row: Any) -> _Fetched:
         """Fetch the results of a small batch into memory."""
