@@ -30,9 +30,8 @@ from claude_batch.lifecycle.budget_room import (
     CallRoom,
     NoRoom,
     NotCounted,
+    Reservations,
     bound_of,
-    count_for_runs,
-    reserve_held_calls,
     tokens_of_files,
     warn_after,
 )
@@ -374,18 +373,16 @@ class LiveCalls(DriverPart):
             if not any_budget(tx):
                 return ()
             runs = queries.actors_of_runs(tx, {run_id for _, run_id in self._page})
-        return await in_a_thread(
-            count_for_runs, self._ledger, leader, self._prices, list(runs.items()), now
-        )
+        reservations = Reservations(self._ledger, self._prices, now, leader)
+        return await in_a_thread(reservations.count_for_runs, list(runs.items()))
 
     async def _report_held(self, leader: Leader, run_ids: Collection[str], now: float) -> None:
         """Store what each request of held runs reserves, for the run's status and the next pass."""
+        reservations = Reservations(self._ledger, self._prices, now, leader)
         for run_id in run_ids:
             anew = run_id not in self._held_before
             self._held_before.add(run_id)
-            if await in_a_thread(
-                reserve_held_calls, self._ledger, leader, self._prices, run_id, now, anew=anew
-            ):
+            if await in_a_thread(reservations.reserve_held_calls, run_id, anew=anew):
                 self._changed()
 
     def _client_of_calls(self) -> LiveClient:

@@ -9,7 +9,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import batch_contents, live_calls, unknown_batches
 from claude_batch.ledger.batch_contents import Cut, LaneQueue
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
-from claude_batch.lifecycle.budget_room import Fitting, live_costs, reserve_what_waits
+from claude_batch.lifecycle.budget_room import Fitting, Reservations
 from claude_batch.money.prices import Prices
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
@@ -135,9 +135,10 @@ def reserve_due(ledger: Ledger, leader: Leader, now: float, prices: Prices) -> d
     """Store what the requests in the lanes that are due reserve, because there is a budget.
 
     A request without a reservation is not packed. Reading documents may take seconds each. Returns
-    the `live_costs` of requests that may go live, for `pack_due`.
+    the `Reservations.live_costs` of requests that may go live, for `pack_due`.
     """
     costs: dict[int, int] = {}
+    reservations = Reservations(ledger, prices, now, leader)
     with ledger.read() as tx:
         lanes = batch_contents.queues(tx, leader.workspace_id)
     for (lane_id, alone), queue in lanes.items():
@@ -148,9 +149,9 @@ def reserve_due(ledger: Ledger, leader: Leader, now: float, prices: Prices) -> d
         if decisive is None:
             continue
         queue, _ = decisive
-        has_budget = reserve_what_waits(ledger, leader, prices, lane_id, queue, now, alone)
+        has_budget = reservations.reserve_what_waits(lane_id, queue, alone)
         if has_budget and goes_live(queue.waiting, queue.runs):
-            costs.update(live_costs(ledger, prices, lane_id, alone, now))
+            costs.update(reservations.live_costs(lane_id, alone))
     return costs
 
 

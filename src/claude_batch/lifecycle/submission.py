@@ -35,7 +35,7 @@ from claude_batch.ledger import (
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import count_post, note_behind
 from claude_batch.ledger.store import Deposed, Leader, Record, Transaction
-from claude_batch.lifecycle.budget_room import count_for_runs, withdraw_over_budget
+from claude_batch.lifecycle.budget_room import Reservations, withdraw_over_budget
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import Listing, walk
 from claude_batch.lifecycle.threads import in_a_thread
@@ -338,7 +338,8 @@ class Submission(DriverPart):
             rows = queries.runs_of_batch(tx, batch_id) if any_budget(tx) else []
         if rows:
             runs, now = [(run.id, run.actor) for run in rows], self._ledger.now()
-            await in_a_thread(count_for_runs, self._ledger, leader, self._prices, runs, now)
+            reservations = Reservations(self._ledger, self._prices, now, leader)
+            await in_a_thread(reservations.count_for_runs, runs)
 
     async def _post(self, leader: Leader, row: Any, posts: int) -> CreateAnswer:
         length = body_length(row.request_count, row.params_bytes)
