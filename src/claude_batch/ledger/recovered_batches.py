@@ -341,8 +341,10 @@ def _may_be_later(row: Any, line: Line) -> bool:
     The sendings before it are unknown, so one of them may have been answered. A failure does not
     show whether its turn was the last.
     """
-    sending, between = line.sending, row.state == RequestState.CONTINUING
-    takes_turns = line.asks is not False or row.may_take_turns or between
+    sending = line.sending
+    takes_turns = (
+        line.asks is not False or row.may_take_turns or row.state == RequestState.CONTINUING
+    )
     if not row.converses or not takes_turns:
         return False
     if row.waits or row.state in (RequestState.CONTINUING, *FAILED):

@@ -30,13 +30,11 @@ from claude_batch.ledger.store import Deposed, Leader, Transaction
 from claude_batch.ledger.stored_results import Members, NewResult, Stored
 from claude_batch.ledger.transitions import any_former
 from claude_batch.lifecycle.budget_room import warn_after
-from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.polling import (
     MANY,
+    Evidence,
     Polling,
-    gap_of,
-    is_past_keeping,
-    prove,
     split_lines,
 )
 from claude_batch.money.prices import Prices
@@ -218,7 +216,7 @@ async def _bounded_lines(row: Any, chunks: AsyncIterator[bytes]) -> AsyncIterato
         yield part
 
 
-class Collection(DriverPart):
+class Collection(Evidence):
     """The collector of results of one workspace's ended batches."""
 
     def __init__(self, context: DriverContext) -> None:
@@ -376,8 +374,8 @@ class Collection(DriverPart):
         """Note that a fetch broke off, and what its error says about the batch."""
         fetched.error, fetched.is_whole = error, False
         if isinstance(error, ApiError) and error.fault.status == 404:
-            row, now = fetched.row, self._ledger.now()
-            fetched.not_found_since, lasted = self._polling.absence_of(row, now)
+            row = fetched.row
+            fetched.not_found_since, lasted = self._polling.absence_of(row)
             found = lasted and await self._polling.look_for(leader, row)
             fetched.is_gone = found is True
             # The API shows the batch, so only its results are missing.
@@ -462,7 +460,7 @@ class Collection(DriverPart):
             return complete
         gap: Gap | None = None
         if fetched.is_whole:
-            gap = gap_of(row, missing, self._client, self._settings, row.max_poll_interval)
+            gap = self.gap_of(row, missing, row.max_poll_interval)
             # What may have been billed is waited for until the end of `missing_after`.
             waits = complete.missing_may_be_billed and (owed > 0 or complete.contradicted)
             if row.fetches + 1 >= COMPLETE_FETCHES and (not waits or gap.seen >= gap.until):
@@ -480,7 +478,7 @@ class Collection(DriverPart):
         fault = fetched.fault
         if fetched.is_gone or fault is None or not fault.from_api or fault.passes:
             return fetched.is_gone
-        return is_past_keeping(self._client, fetched.row, self._ledger.now())
+        return self.is_past_keeping(fetched.row)
 
     def _fetch_again(self, leader: Leader, fetched: _Fetched, gap: Gap | None, words: str) -> None:
         """Plan another fetch of a batch; finish the requests whose success is stored."""
@@ -544,9 +542,7 @@ class Collection(DriverPart):
 
     async def _is_ours(self, leader: Leader, row: Any) -> bool:
         """Return whether the results prove the assumption that the batch is our unknown sending."""
-        proof = await prove(
-            self._ledger, self._client, row.remote_id, row.request_count, assumed=row.id
-        )
+        proof = await self.prove(row.remote_id, row.request_count, assumed=row.id)
         with self._ledger.write(leader) as tx:
             # A stored line proves it as well; once its request is answered, no further line does.
             if proof.owner == row.id or stored_results.stored_counts(tx, row.id).total > 0:

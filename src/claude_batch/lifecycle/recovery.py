@@ -59,13 +59,13 @@ from claude_batch.lifecycle.collection import (
     result_row_of,
 )
 from claude_batch.lifecycle.contact import workspace_of
-from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.polling import (
     CLOCKS_APART,
     FOREIGN_LINES,
+    Evidence,
     Listing,
     Polling,
-    is_list_of,
     lasted,
     split_lines,
     walk,
@@ -182,7 +182,7 @@ _NOT_RECOVERED = "The ledger was not recovered; nothing is sent"
 _AGAIN = "What was found is kept; repeat `claude-batch ledger recover`"
 
 
-class _Recovery(DriverPart):
+class _Recovery(Evidence):
     def __init__(self, context: DriverContext, *, is_copy: bool) -> None:
         """Begin a recovery, or continue one; ``is_copy`` if the mark may have been restored too."""
         super().__init__(context)
@@ -352,7 +352,7 @@ class _Recovery(DriverPart):
         if listing.unreadable:
             count = count_of(len(listing.unreadable), "entry", "entries")
             return f"{count} of the API's list of batches cannot be read, and may be this ledger's"
-        is_ours = is_list_of(self._ledger, self.workspace_id, listing.workspace)
+        is_ours = self.is_list_of(self.workspace_id, listing.workspace)
         if is_ours is False:
             return "the API answered with the list of another workspace"
         if is_ours or known or last is None:
