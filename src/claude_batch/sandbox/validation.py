@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from .api_errors import TOO_DEEP, ApiError
-from .instances import SchemaError, instance
+from .instances import SchemaError, instance, unsupported_part
 from .model_profiles import LONG_CONTEXT_BETA, LONG_OUTPUT_BETA, Model, model_named
 from .token_usage import CACHE_MARK, cache_marks, media_tokens, written_size
 
@@ -61,14 +61,14 @@ CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _PATTERN = "^[a-zA-Z0-9_-]{1,64}$"
 
 
-class Entry(msgspec.Struct, gc=False):
+class Entry(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """One request of a create body; its params stay undecoded bytes."""
 
     custom_id: str
     params: Raw
 
 
-class CreateBody(msgspec.Struct):
+class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a create call."""
 
     requests: list[Entry]
@@ -609,6 +609,9 @@ def _check_output(params: Params, messages: list[MessageParam], model: Model) ->
             return
         if not tools:
             raise _invalid("tool_choice: tool_choice may only be specified while providing tools")
+        thinking: Any = params.thinking
+        if thinking is not None and thinking["type"] == "enabled":  # it was checked before
+            raise _invalid("Thinking may not be enabled when tool_choice forces tool use.")
         if not model.takes_forced_tool:
             raise _invalid(f"tool_choice.type: '{kind}' is not supported for {model.id}")
         name = choice.get("name")
@@ -657,24 +660,8 @@ def _check_format(wanted: Any) -> None:
     if fields.get("type") != "json_schema":
         raise _invalid("output_config.format.type: Input should be 'json_schema'")
     _check_schema(fields.get("schema"), "output_config.format.schema")
-    _check_closed(fields["schema"], "output_config.format.schema")
-
-
-def _check_closed(schema: Any, path: str) -> None:
-    """Check that no object of an output's schema can have other keys than its own."""
-    if not isinstance(schema, dict):
-        return
-    fields = cast(dict[str, Any], schema)
-    if fields.get("type") == "object" and fields.get("additionalProperties") is not False:
-        raise _invalid(
-            f"{path}: For 'object' type, 'additionalProperties' must be explicitly set to false"
-        )
-    _check_closed(fields.get("items"), path)
-    for name in ("properties", "$defs", "definitions", "anyOf", "allOf"):
-        held: Any = fields.get(name)
-        inner: Any = list(cast(dict[str, Any], held).values()) if isinstance(held, dict) else held
-        for each in cast(list[Any], inner) if isinstance(inner, list) else []:
-            _check_closed(each, path)
+    if (fault := unsupported_part(fields["schema"])) is not None:
+        raise _invalid(f"output_config.format.schema: {fault}")
 
 
 def _check_schema(schema: Any, path: str) -> None:
