@@ -136,12 +136,18 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | r0        | <ending> |
 
     Examples:
-      | sampling                               | ending                |
-      | "temperature": 0.5, "top_p": 1, "top_k": 40 | succeeded        |
-      | "temperature": 1.5                     | invalid_request_error |
-      | "temperature": "warm"                  | invalid_request_error |
-      | "top_p": -0.1                          | invalid_request_error |
-      | "top_k": true                          | invalid_request_error |
+      | sampling                                             | ending                |
+      | "temperature": 0.5, "top_k": 40                      | succeeded             |
+      | "temperature": 1, "thinking": {"type": "adaptive"}   | succeeded             |
+      | "top_p": 0.95, "thinking": {"type": "adaptive"}      | succeeded             |
+      | "temperature": 1, "top_p": 1                         | invalid_request_error |
+      | "temperature": 0.5, "thinking": {"type": "adaptive"} | invalid_request_error |
+      | "top_p": 0.9, "thinking": {"type": "adaptive"}       | invalid_request_error |
+      | "top_k": 4, "thinking": {"type": "adaptive"}         | invalid_request_error |
+      | "temperature": 1.5                                   | invalid_request_error |
+      | "temperature": "warm"                                | invalid_request_error |
+      | "top_p": -0.1                                        | invalid_request_error |
+      | "top_k": true                                        | invalid_request_error |
 
   Scenario: Newer models take no sampling parameters under any version
     Given a sandbox

@@ -395,6 +395,25 @@ def _check_fields(params: Params, model: Model, context: CallContext) -> None:
             raise _invalid(f"{name}: Input is out of range")
         if not model.takes_sampling:
             raise _invalid(f"`{name}` is not supported for {model.id}")
+    if UNSET not in (params.temperature, params.top_p) and not model.takes_both_samplings:
+        raise _invalid(
+            "`temperature` and `top_p` cannot both be specified for this model. Please use only "
+            "one."
+        )
+    if _thinks(params, "enabled", "adaptive"):
+        mode = "when thinking is enabled or in adaptive mode"
+        if params.temperature not in (UNSET, 1):
+            raise _invalid(f"`temperature` may only be set to 1 {mode}.")
+        if params.top_p is not UNSET and params.top_p < 0.95:
+            raise _invalid(f"`top_p` must be greater than or equal to 0.95 or unset {mode}.")
+        if params.top_k is not UNSET:
+            raise _invalid(f"`top_k` must be unset {mode}.")
+
+
+def _thinks(params: Params, *kinds: str) -> bool:
+    """Return whether params, whose `thinking` was checked, ask for thinking of one of the kinds."""
+    thinking: Any = params.thinking
+    return thinking is not None and thinking["type"] in kinds
 
 
 LEAST_BUDGET = 1024
@@ -609,8 +628,7 @@ def _check_output(params: Params, messages: list[MessageParam], model: Model) ->
             return
         if not tools:
             raise _invalid("tool_choice: tool_choice may only be specified while providing tools")
-        thinking: Any = params.thinking
-        if thinking is not None and thinking["type"] == "enabled":  # it was checked before
+        if _thinks(params, "enabled"):
             raise _invalid("Thinking may not be enabled when tool_choice forces tool use.")
         if not model.takes_forced_tool:
             raise _invalid(f"tool_choice.type: '{kind}' is not supported for {model.id}")
