@@ -39,7 +39,7 @@ from claude_batch.lifecycle.budget_room import Reservations, withdraw_over_budge
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import Listing, walk
 from claude_batch.lifecycle.threads import in_a_thread
-from claude_batch.wire.batches_client import ApiError, CreateAnswer, Unreachable
+from claude_batch.wire.batches_client import ApiError, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import (
     BODY_END,
     BODY_START,
@@ -320,15 +320,17 @@ class Submission(DriverPart):
                 self.stop_sending(tx, leader.workspace_id, str(error))
             return
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
-        if answer.batch is not None and self._is_anothers(leader, answer.batch.id, listing):
-            answer = CreateAnswer(
-                reason=f"the server answered with batch {answer.batch.id}, which was there before"
-            )
+        if isinstance(answer, RemoteBatch):
+            if not self._armed:
+                answer = Unreachable("the server answered before it had the whole batch")
+            elif self._is_anothers(leader, answer.id, listing):
+                words = f"the server answered with batch {answer.id}, which was there before"
+                answer = Unreachable(words)
         try:
             await self._record(leader, row, answer)
         except Deposed:
-            if answer.batch is not None and answer.batch.id:
-                self._note_candidate(batch_id, posts, answer.batch.id)
+            if isinstance(answer, RemoteBatch):
+                self._note_candidate(batch_id, posts, answer.id)
             raise
         reach(CrashPoint.AFTER_RECORD)
 
@@ -341,15 +343,19 @@ class Submission(DriverPart):
             reservations = Reservations(self._ledger, self._prices, now, leader)
             await in_a_thread(reservations.count_for_runs, runs)
 
-    async def _post(self, leader: Leader, row: Any, posts: int) -> CreateAnswer:
+    async def _post(
+        self, leader: Leader, row: Any, posts: int
+    ) -> RemoteBatch | ApiError | Unreachable:
         length = body_length(row.request_count, row.params_bytes)
         headers = LaneHeaders.of_lane(row.api_version, row.betas, row.user_profile)
         try:
             async with asyncio.timeout(None) as self._answer_deadline:
                 body = self._body(leader, row.id, posts)
                 return await self._client.create(body, length, headers)
+        except (ApiError, Unreachable) as error:
+            return error
         except TimeoutError:
-            return CreateAnswer(reason="the process was closed before the answer was there")
+            return Unreachable("the process was closed before the answer was there")
         finally:
             self._answer_deadline = None
 
@@ -442,28 +448,27 @@ class Submission(DriverPart):
         self._armed = True
         yield BODY_END
 
-    async def _record(self, leader: Leader, row: Any, answer: CreateAnswer) -> None:
-        now = self._ledger.now()
-        if answer.batch is not None and answer.batch.id and self._armed:
+    async def _record(
+        self, leader: Leader, row: Any, answer: RemoteBatch | ApiError | Unreachable
+    ) -> None:
+        if isinstance(answer, RemoteBatch):
             self._failures = 0
-            if await self._note_accepted(leader, row, answer.batch.id, now):
-                self._reporter.submitted(row, answer.batch.id)
+            if await self._note_accepted(leader, row, answer.id):
+                self._reporter.submitted(row, answer.id)
             else:
-                self._unresolved(leader, row, answer.batch.id)
-            return
-        if answer.fault is not None:
+                self._unresolved(leader, row, answer.id)
+        elif isinstance(answer, ApiError):
             self._refused(leader, row, answer.fault)
             if answer.fault.verdict is SendVerdict.CUSTOMER:
                 await self._fail_rest(leader, row, answer.fault)
-            return
-        if not self._armed:
+        elif self._armed:
+            self._unknown(leader, row, answer.reason)
+        else:
             self._broken(leader, row, answer)
-            return
-        self._unknown(leader, row, answer.reason or "the answer to the create call was lost")
 
-    async def _note_accepted(self, leader: Leader, row: Any, remote_id: str, now: float) -> bool:
+    async def _note_accepted(self, leader: Leader, row: Any, remote_id: str) -> bool:
         """Store the API's id; return False if the ledger can never take it."""
-        probed = self._probed
+        now, probed = self._ledger.now(), self._probed
         first = next_check(0.0, row.poll_interval, row.max_poll_interval)
 
         def note() -> bool:
@@ -499,17 +504,17 @@ class Submission(DriverPart):
             submissions.mark_definite_no(tx, batch_id, note=reason)
             self._wait(tx, leader, reason)
 
-    def _broken(self, leader: Leader, row: Any, answer: CreateAnswer) -> None:
+    def _broken(self, leader: Leader, row: Any, error: Unreachable) -> None:
         # Without a connection nothing was uploaded, so this is not a broken upload either.
-        broke = not answer.never_connected and not self._stopping()
+        broke = not error.never_connected and not self._stopping()
         with self._ledger.write(leader) as tx:
             broken = submissions.mark_definite_no(
-                tx, row.id, note=answer.reason, broken_upload=broke
+                tx, row.id, note=error.reason, broken_upload=broke
             )
             if broken >= BROKEN_UPLOADS_ARE_413:
                 self._refusals.too_large(tx, row, "the upload broke three times in a row")
             else:
-                self._wait(tx, leader, answer.reason)
+                self._wait(tx, leader, error.reason)
 
     def _refused(self, leader: Leader, row: Any, fault: ApiFault) -> None:
         verdict = fault.verdict
