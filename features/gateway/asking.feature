@@ -31,7 +31,7 @@ Feature: What a call can ask for beside the Messages API
       | path                 | headers                                 | status | words       |
       | /v1/messages         | {}                                      | 200    |             |
       | /v1/messages         | {"anthropic-user-profile-id": "prof_B"} | 200    |             |
-      | /v1/messages/batches | {"anthropic-user-profile-id": "prof_C"} | 400    | …requests…  |
+      | /v1/messages/batches | {"anthropic-user-profile-id": "prof_C"} | 400    | …inputs…    |
     And the gateway's responses to a field of a body are as follows
       | field           | value    | status |
       | user_profile_id | "prof_D" | 200    |

@@ -33,8 +33,9 @@ from claude_batch.actor.output import Labels, checked_schema, schema_in
 from claude_batch.actor.tools import Toolset, as_tool, functions_in, toolset_of
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.wire.encoding import is_list_of_text, kind_fault, plain_text
+from claude_batch.wire.encoding import plain_text
 from claude_batch.wire.limits import CAPABILITIES
+from claude_batch.wire.param_checks import is_list_of_text, kind_fault
 from claude_batch.wire.schemas import close_objects
 
 LONGEST_ACTOR_NAME = 256
