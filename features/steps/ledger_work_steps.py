@@ -234,7 +234,7 @@ def _(context: Context, count: int) -> None:
 @when("callers wait for calls of {count:d} runs, and one delivery is counted")
 def _(context: Context, count: int) -> None:
     async def deliver(ledger: Ledger, work: Counter[str]) -> None:
-        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 4)
+        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 2)
         for n in range(count):
             waiter = Waiter(CallFuture(), n, f"run-{n}", None, cb.BatchProcessingMode())
             waiting.add(waiter, seconds=60.0)
@@ -271,7 +271,7 @@ def _(context: Context, count: int, most: int) -> None:
         return found
 
     async def deliver(ledger: Ledger) -> None:
-        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 4)
+        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 2)
         futures = [CallFuture(), CallFuture()]
         for seq, future in zip(seqs[-2:], futures, strict=True):
             waiter = Waiter(future, seq, run.id, None, cb.BatchProcessingMode())

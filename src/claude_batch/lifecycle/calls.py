@@ -53,7 +53,7 @@ from claude_batch.lifecycle.pending_call import (
     identity_of,
 )
 from claude_batch.lifecycle.tool_runner import ConversationSettings
-from claude_batch.lifecycle.waiters import Receipts, Waiter
+from claude_batch.lifecycle.waiters import Departure, Receipts, Waiter
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.bounds import may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders
@@ -145,6 +145,21 @@ class Flush(msgspec.Struct):
             )
 
 
+class _Notes(msgspec.Struct):
+    """What the next transaction writes about requests, by their row numbers."""
+
+    taken: list[int] = []
+    failed: list[int] = []
+    """Those taken that are failures which equal calls get again."""
+    let_go: list[int] = []
+    in_doubt: list[str] = []
+    """Ids of requests that may be stored, although their callers got an error."""
+    left: list[int] = []
+    """Withdrawn if they are not sent."""
+    dropped: list[int] = []
+    """Those left that are cancelled even if they are sent."""
+
+
 def _until(mode: BatchProcessingMode, now: float) -> float:
     """Return the time until which calls share a run: with a deadline, a twentieth of it.
 
@@ -175,45 +190,34 @@ class CallStore:
         """Runs that no new call joins any more, and of which something may still be remembered."""
         self._rejoined: set[int] = set()
         """Requests that the retry of a client's call has joined, until their answers are taken."""
-        self._taken: list[int] = []
-        self._failed: list[int] = []
-        self._let_go: list[int] = []
-        self._in_doubt: list[str] = []
-        """Ids of requests that may be stored, although their callers got an error."""
-        self._left: list[int] = []
-        self._dropped: list[int] = []
+        self._notes = _Notes()
 
     def taken(self, seq: int, failed: bool = False) -> None:
         """Mark an answer as received by its caller, in the next transaction.
 
         ``failed``: it is a failure that equal calls get again.
         """
-        self._taken.append(seq)
+        self._notes.taken.append(seq)
         if failed:
-            self._failed.append(seq)
+            self._notes.failed.append(seq)
 
-    def let_go(self, seq: int) -> None:
-        """Mark a call that no caller here waits for any more, in the next transaction."""
-        self._let_go.append(seq)
-
-    def left(self, seq: int) -> None:
-        """Withdraw the call of a caller that left, in the next transaction, if it is not sent."""
-        self._left.append(seq)
-
-    def dropped(self, seq: int) -> None:
-        """Cancel the call of a caller that left, in the next transaction, even if it is sent."""
-        self._left.append(seq)
-        self._dropped.append(seq)
+    def gone(self, seq: int, departure: Departure) -> None:
+        """Do with the request of callers that are gone as they want, in the next transaction."""
+        notes = self._notes
+        (notes.let_go if departure == "keep" else notes.left).append(seq)
+        if departure == "drop":
+            notes.dropped.append(seq)
 
     @property
     def has_notes(self) -> bool:
         """Whether there are marks to be written."""
-        return bool(self._taken or self._let_go or self._left or self._in_doubt)
+        notes = self._notes
+        return bool(notes.taken or notes.let_go or notes.left or notes.in_doubt)
 
     @property
     def has_left(self) -> bool:
         """Whether a call must be withdrawn; this is urgent, because it may be sent."""
-        return bool(self._left)
+        return bool(self._notes.left)
 
     def note(self) -> None:
         """Write which answers were taken and which calls were let go; withdraw abandoned calls.
@@ -225,24 +229,19 @@ class CallStore:
         self._noted()
 
     def _note(self, tx: Transaction) -> None:
-        now = self._ledger.now()
-        single_calls.mark_taken(tx, self._taken, now, self._rejoined)
-        held_requests.remember_failures(tx, self._failed, now)
-        single_calls.let_go(tx, self._let_go, self._process)
-        stored = single_calls.rows_of(tx, self._in_doubt)
+        notes, now = self._notes, self._ledger.now()
+        single_calls.mark_taken(tx, notes.taken, now, self._rejoined)
+        held_requests.remember_failures(tx, notes.failed, now)
+        single_calls.let_go(tx, notes.let_go, self._process)
+        stored = single_calls.rows_of(tx, notes.in_doubt)
         single_calls.let_go(tx, stored, self._process)
-        single_calls.withdraw(tx, self._left, self._process)
-        others = single_calls.taken_over(tx, self._dropped, self._process)
-        cancellations.cancel_requests(tx, set(self._dropped) - others, now)
+        single_calls.withdraw(tx, notes.left, self._process)
+        others = single_calls.taken_over(tx, notes.dropped, self._process)
+        cancellations.cancel_requests(tx, set(notes.dropped) - others, now)
 
     def _noted(self) -> None:
-        self._rejoined.difference_update(self._taken, self._let_go, self._left)
-        self._taken.clear()
-        self._failed.clear()
-        self._let_go.clear()
-        self._in_doubt.clear()
-        self._left.clear()
-        self._dropped.clear()
+        notes, self._notes = self._notes, _Notes()
+        self._rejoined.difference_update(notes.taken, notes.let_go, notes.left)
 
     def store(self, calls: Sequence[Call]) -> Flush:
         """Store calls, settle those with a known outcome, and return the others with their waiters.
@@ -278,8 +277,8 @@ class CallStore:
         except LedgerError:
             # They may be stored or taken over, if only the answer of the COMMIT was lost. No caller
             # waits for them, so equal calls take them over.
-            self._in_doubt += flush.identifiers
-            self._let_go += flush.taken_over
+            self._notes.in_doubt += flush.identifiers
+            self._notes.let_go += flush.taken_over
             raise
         self._noted()
         self._rejoined.update(flush.rejoined)
@@ -330,14 +329,9 @@ class CallStore:
         for call, outcome in flush.done:
             if isinstance(outcome, Answer):
                 call.future.stored(outcome.seq)
-            delivered = call.future.settle(
-                outcome,
-                self._receipts,
-                repeats=call.options.failure_ttl is not None,
-                acknowledges=call.options.acknowledges,
-            )
+            delivered = call.future.settle(outcome, self._receipts)
             if isinstance(outcome, Answer) and not delivered:
-                self.let_go(outcome.seq)
+                self.gone(outcome.seq, "keep")
         for call in flush.unjoined:
             call.future.leave("drop")
         for call, failure in flush.given_failures:

@@ -122,8 +122,6 @@ class Call(msgspec.Struct, eq=False):
             self.workspace,
             options.mode,
             options.stays,
-            options.acknowledges,
-            options.failure_ttl is not None,
         )
 
 

@@ -98,12 +98,12 @@ class CallFuture:
         "_on_stored",
         "_outcome",
         "_receipts",
-        "_repeats",
-        "_taken_by_result",
         "_waits",
         "_wake",
+        "acknowledges",
         "departure",
         "joined",
+        "repeats",
         "seq",
     )
 
@@ -118,8 +118,12 @@ class CallFuture:
         self._waits: asyncio.Future[None] | None = None
         self._caller: _CallerLoop | None = None
         self._receipts: Receipts | None = None
-        self._repeats = False
-        self._taken_by_result = True
+        self.acknowledges: bool = False
+        """Whether the caller itself reports that it has the answer.
+
+        The future then reports only that it cannot get it."""
+        self.repeats: bool = False
+        """Whether equal calls get the same failure."""
         self.departure: Departure = "withdraw"
         self.seq: int | None = None
         """Row number of the request; None until it is stored."""
@@ -128,26 +132,15 @@ class CallFuture:
 
     # Set by the engine
 
-    def settle(
-        self,
-        outcome: Answer | Exception,
-        receipts: Receipts | None = None,
-        *,
-        repeats: bool = False,
-        acknowledges: bool = False,
-    ) -> bool:
+    def settle(self, outcome: Answer | Exception, receipts: Receipts | None = None) -> bool:
         """Set the outcome; return False if the caller has left or there is one already.
 
-        ``receipts`` record whether the caller takes an answer. With ``acknowledges``, the caller
-        itself reports that it has the answer, and this future reports only that it cannot get it.
-        ``repeats``: equal calls get the same failure.
+        ``receipts`` record whether the caller takes an answer.
         """
         with _gate:
             if self.done():
                 return False
-            self._outcome = outcome
-            self._receipts, self._taken_by_result = receipts, not acknowledges
-            self._repeats = repeats
+            self._outcome, self._receipts = outcome, receipts
             self._on_leave = self._left_by = None
         self._wake_caller()
         return True
@@ -218,7 +211,7 @@ class CallFuture:
         outcome = self._outcome
         if receipts is not None and outcome is not None and not isinstance(outcome, Exception):
             failed = outcome.state is not RequestState.SUCCEEDED
-            receipts.note(outcome.seq, taken, taken and failed and self._repeats)
+            receipts.note(outcome.seq, taken, taken and failed and self.repeats)
 
     def done(self) -> bool:
         """Return whether it is settled or left."""
@@ -240,7 +233,7 @@ class CallFuture:
         """
         if self._outcome is None:
             raise CancelledError
-        if self._receipts is not None and self._taken_by_result:
+        if self._receipts is not None and not self.acknowledges:
             self._report(taken=True)
         if isinstance(self._outcome, Exception):
             raise for_one_caller(self._outcome)
@@ -439,10 +432,6 @@ class Waiter(msgspec.Struct, eq=False, gc=False):
     mode: BatchProcessingMode
     keeps: bool = False
     """Whether the request stays if the caller leaves before it is sent."""
-    acknowledges: bool = False
-    """Whether the caller itself acknowledges the answer."""
-    repeats: bool = False
-    """Whether equal calls get the same failure again."""
     watches: bool = False
     """Whether it only looks at the answer of other callers, and decides nothing about it."""
     timeout: _Timeout | None = None
@@ -469,12 +458,8 @@ class Waiting(msgspec.Struct):
     ledger: Ledger
     receipts: Receipts
     """Records which answers have reached their callers."""
-    on_let_go: Callable[[int], None]
+    on_gone: Callable[[int, Departure], None]
     """Called with the row number when the last waiter is gone without an answer."""
-    on_left: Callable[[int], None]
-    """Called instead when the last caller has left and no caller wants the request kept."""
-    on_dropped: Callable[[int], None]
-    """Called instead when the last caller wants it cancelled, even if it was sent."""
     on_timeout: Callable[[Sequence[Waiter]], None]
     """Called with up to `AT_ONCE` waiters whose time is over; must end their waits."""
     _timeouts: dict[float, _Timeout] = msgspec.field(default_factory=dict[float, _Timeout])
@@ -577,21 +562,16 @@ class Waiting(msgspec.Struct):
         for waiter in waiters:
             self._release(waiter)
         settled = [
-            waiter.future.settle(
-                answer, self.receipts, repeats=waiter.repeats, acknowledges=waiter.acknowledges
-            )
-            and not waiter.watches
-            for waiter in waiters
+            waiter.future.settle(answer, self.receipts) and not waiter.watches for waiter in waiters
         ]
         if not any(settled):
-            self.on_let_go(answer.seq)
+            self.on_gone(answer.seq, "keep")
 
     def leave(self, waiter: Waiter) -> None:
         """Remove a caller that has left without an answer."""
         departure = waiter.future.departure
         waiter.keeps |= departure == "keep"
-        dropped = self.on_dropped if departure == "drop" else self.on_left
-        self._remove(waiter, self.on_let_go if waiter.keeps else dropped)
+        self._remove(waiter, "keep" if waiter.keeps else departure)
 
     def leave_closed_loops(self) -> None:
         """Let the callers leave whose event loop is closed, because their tasks never run again."""
@@ -608,11 +588,11 @@ class Waiting(msgspec.Struct):
         for waiter in list(waiters):
             # A caller that was cancelled just now has left by itself.
             if waiter.future.settle(error(waiter)):
-                self._remove(waiter, self.on_let_go)
+                self._remove(waiter, "keep")
             else:
                 self.leave(waiter)
 
-    def _remove(self, waiter: Waiter, on_last: Callable[[int], None]) -> None:
+    def _remove(self, waiter: Waiter, departure: Departure) -> None:
         found = self._by_seq.get(waiter.seq)
         mine = [] if found is None else _listed(found)
         if waiter not in mine:
@@ -621,12 +601,12 @@ class Waiting(msgspec.Struct):
         self._release(waiter)
         if not mine:
             del self._by_seq[waiter.seq]
-            on_last(waiter.seq)
+            self.on_gone(waiter.seq, departure)
         elif waiter.watches:
             return
         elif all(other.watches for other in mine):
             # It is not withdrawn, because they wait for its answer; an equal call may take it.
-            self.on_let_go(waiter.seq)
+            self.on_gone(waiter.seq, "keep")
         elif waiter.keeps:
             # A later caller that leaves must not withdraw what this caller wanted to keep.
             for other in mine:
