@@ -7,10 +7,11 @@ With a relative deadline, only calls within a twentieth of it share a run.
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,6 +33,7 @@ from claude_batch.ledger import (
     single_calls,
 )
 from claude_batch.ledger.enqueue import NewRequest, NewRun
+from claude_batch.ledger.held_requests import Failure
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import NewCall, Orphan, Tried
 from claude_batch.ledger.store import Ledger, Record, Transaction
@@ -89,8 +91,15 @@ def _is_within(seconds: float, since: float, now: float) -> bool:
     return 0 <= now - since < seconds
 
 
-_Orphans = dict[tuple[int, bytes], deque[Orphan]]
-"""Orphans by lane and digest; an equal call may take over each of them once."""
+class _Earlier(msgspec.Struct):
+    """Earlier requests that calls of one transaction may join, or whose failures they get."""
+
+    failures: Mapping[tuple[int, str, bytes], list[Failure]]
+    """By lane, actor and digest of the params."""
+    orphans: dict[tuple[int, bytes], deque[Orphan]]
+    """By lane and digest; an equal call may take over each of them once."""
+    tried: list[Tried]
+    """Those that the retries of clients' calls may join."""
 
 
 class Flush(msgspec.Struct):
@@ -261,17 +270,9 @@ class CallStore:
                         self._store_keyed(tx, call, flush)
                         continue
                     fresh.setdefault(call.group, []).append(call)
-                self._repeat_failures(tx, fresh, flush)
-                asking = [
-                    call
-                    for members in fresh.values()
-                    for call in members
-                    if not call.options.joins_nothing
-                ]
-                orphans = self._orphans(tx, asking)
-                tried = self._tried(tx, asking)
+                earlier = self._earlier(tx, fresh.values())
                 for group, members in fresh.items():
-                    new = self._join_earlier(tx, members, orphans, tried, flush)
+                    new = self._join_earlier(tx, members, earlier, flush)
                     if new:
                         flush.waiting += self._store_group(tx, group, new, flush)
         except LedgerError:
@@ -294,19 +295,12 @@ class CallStore:
             if isinstance(group.apart, Alone):
                 self.left_runs.append(run.run_id)  # no other call joins it
                 continue
-            known = self._runs.get(group)
-            if known is None or known.run_id != run.run_id:
-                known = self._remember_run(group, run.run_id, self._ledger.now())
-            known.next_position = max(known.next_position, run.next_position)
-
-    def _remember_run(self, group: CallGroup, run_id: str, begun: float) -> _CallsRun:
-        before = self._runs.pop(group, None)
-        if before is None and len(self._runs) >= RUNS_KEPT:
-            before = self._runs.pop(next(iter(self._runs)))
-        if before is not None:
-            self.left_runs.append(before.run_id)
-        known = self._runs[group] = _CallsRun(run_id, until=_until(group.mode, begun))
-        return known
+            before = self._runs.pop(group, None)
+            if before is None and len(self._runs) >= RUNS_KEPT:
+                before = self._runs.pop(next(iter(self._runs)))
+            if before is not None and before.run_id != run.run_id:
+                self.left_runs.append(before.run_id)
+            self._runs[group] = run
 
     def _forget_closed(self, tx: Transaction, groups: Collection[CallGroup]) -> None:
         """Forget the runs of these groups that were cancelled; later calls begin another run."""
@@ -339,48 +333,28 @@ class CallStore:
             call.future.stored(failure.seq)
             call.future.settle(failure)
 
-    def _repeat_failures(
-        self, tx: Transaction, fresh: dict[CallGroup, list[Call]], flush: Flush
-    ) -> None:
-        """Give calls the failure of an equal call, and remove them from ``fresh``.
+    def _earlier(self, tx: Transaction, groups: Iterable[list[Call]]) -> _Earlier:
+        """Return what these calls may join. Usually there is nothing, which costs two look-ups."""
+        calls = [call for of in groups for call in of if not call.options.joins_nothing]
+        failing = [call for call in calls if call.options.failure_ttl is not None]
+        retrying = [c for c in calls if c.options.retries and not c.options.orphan_only]
+        return _Earlier(
+            self._failures(tx, failing), self._orphans(tx, calls), self._tried(tx, retrying)
+        )
 
-        Without a recent failure this costs one row. An older failure is forgotten.
-        """
-        asking = [
-            c for members in fresh.values() for c in members if c.options.failure_ttl is not None
-        ]
-        longest = max((call.options.mode.failure_ttl for call in asking), default=0.0)
-        now = self._ledger.now()
-        if not longest or not held_requests.any_failed_since(tx, now - longest):
-            return
-        digests = [single_calls.digest_of(call.encoded.params) for call in asking]
-        known = held_requests.failures(tx, set(digests))
-        if not known:
-            return
-        answered: set[int] = set()
-        forgotten: set[int] = set()
-        for call, digest in zip(asking, digests, strict=True):
-            options = call.options
-            lane_id = self._lane(tx, call.workspace.workspace_id, call.encoded.headers, flush)
-            failed = known.get((lane_id, options.actor, digest))
-            if failed is None or options.joins_nothing:
-                continue
-            if options.failure_ttl and _is_within(options.failure_ttl, failed[-1].taken, now):
-                answer = queries.answer_of(tx, failed[-1].seq)
-                flush.given_failures.append((call, answer._replace(reused=1)))
-                answered.add(id(call))
-            else:
-                forgotten.update(each.seq for each in failed)
-        for members in fresh.values():
-            members[:] = [call for call in members if id(call) not in answered]
-        held_requests.forget_failures(tx, forgotten)
+    def _failures(
+        self, tx: Transaction, calls: Sequence[Call]
+    ) -> Mapping[tuple[int, str, bytes], list[Failure]]:
+        longest = max((call.options.mode.failure_ttl for call in calls), default=0.0)
+        if not longest or not held_requests.any_failed_since(tx, self._ledger.now() - longest):
+            return {}
+        digests = {single_calls.digest_of(call.encoded.params) for call in calls}
+        return held_requests.failures(tx, digests)
 
-    def _orphans(self, tx: Transaction, calls: Sequence[Call]) -> _Orphans:
-        """Return the orphans that these calls may take over.
-
-        Usually there is none, at the cost of one lookup in an index.
-        """
-        found: _Orphans = {}
+    def _orphans(
+        self, tx: Transaction, calls: Sequence[Call]
+    ) -> dict[tuple[int, bytes], deque[Orphan]]:
+        found: dict[tuple[int, bytes], deque[Orphan]] = {}
         others = single_calls.other_processes(tx, self._process) if calls else []
         if not others:
             return found
@@ -393,26 +367,21 @@ class CallStore:
         return found
 
     def _tried(self, tx: Transaction, calls: Sequence[Call]) -> list[Tried]:
-        """Return the requests that the retries among these calls may join."""
-        retrying = [c for c in calls if c.options.retries and not c.options.orphan_only]
-        if not retrying:
+        if not calls:
             return []
         since = self._ledger.now() - RETRY_WINDOW
-        return single_calls.tried(tx, set(map(digest_of_call, retrying)), self._process, since)
+        return single_calls.tried(tx, set(map(digest_of_call, calls)), self._process, since)
 
     def _join_earlier(
-        self,
-        tx: Transaction,
-        calls: list[Call],
-        orphans: _Orphans,
-        tried: list[Tried],
-        flush: Flush,
+        self, tx: Transaction, calls: list[Call], earlier: _Earlier, flush: Flush
     ) -> list[Call]:
         """Give calls the equal requests that they join; return those that make a new request."""
         new: list[Call] = []
         taken: list[int] = []
         for call in calls:
-            found = self._earlier(tx, call, orphans, tried, flush)
+            if self._repeats_failure(tx, call, earlier, flush):
+                continue
+            found = self._joined(tx, call, earlier, flush)
             if found is not None:
                 taken.append(found.seq)
                 if call.options.retries:  # the first retry of another call must not get its answer
@@ -428,28 +397,42 @@ class CallStore:
         single_calls.take_over(tx, taken, self._process)
         return new
 
-    def _earlier(
-        self,
-        tx: Transaction,
-        call: Call,
-        orphans: _Orphans,
-        tried: list[Tried],
-        flush: Flush,
+    def _repeats_failure(
+        self, tx: Transaction, call: Call, earlier: _Earlier, flush: Flush
+    ) -> bool:
+        """Give a call the failure of an equal one, if that is recent; forget an older failure."""
+        options = call.options
+        if options.failure_ttl is None or options.joins_nothing or not earlier.failures:
+            return False
+        lane_id = self._lane(tx, call.workspace.workspace_id, call.encoded.headers, flush)
+        digest = single_calls.digest_of(call.encoded.params)
+        failed = earlier.failures.get((lane_id, options.actor, digest))
+        if failed is None:
+            return False
+        if _is_within(options.failure_ttl, failed[-1].taken, self._ledger.now()):
+            answer = queries.answer_of(tx, failed[-1].seq)
+            flush.given_failures.append((call, answer._replace(reused=1)))
+            return True
+        held_requests.forget_failures(tx, {each.seq for each in failed})
+        return False
+
+    def _joined(
+        self, tx: Transaction, call: Call, earlier: _Earlier, flush: Flush
     ) -> Orphan | Tried | None:
         """Take the request that a call joins: an orphan, or what a client's retry tried before."""
         options = call.options
-        if options.joins_nothing or not (orphans or tried):
+        if options.joins_nothing or not (earlier.orphans or earlier.tried):
             return None
         lane_id = self._lane(tx, call.workspace.workspace_id, call.encoded.headers, flush)
         digest = digest_of_call(call)
-        if waiting := orphans.get((lane_id, digest)):
+        if waiting := earlier.orphans.get((lane_id, digest)):
             # The oldest may have been there before a new call was made.
             return waiting.pop() if options.new else waiting.popleft()
         if not options.retries or options.orphan_only:
             return None
         equal = [
             each
-            for each in tried
+            for each in earlier.tried
             if (each.lane_id, each.actor, each.digest) == (lane_id, options.actor, digest)
             and (each.taken is None or not options.new)
         ]
@@ -457,7 +440,7 @@ class CallStore:
             equal.reverse()  # the newest first, as for orphans
         found = single_calls.request_of_retry(equal, options.retries)
         if found is not None:
-            tried.remove(found)
+            earlier.tried.remove(found)
         return found
 
     def _store_keyed(self, tx: Transaction, call: Call, flush: Flush) -> None:
@@ -533,9 +516,10 @@ class CallStore:
                 self._forget_closed(tx, (group,))
         known = self._joinable(group, now)
         if known is None:
+            flush = Flush()
             with self._ledger.write() as tx:
-                run_id = self._run(tx, group, workspace, now, Flush()).run_id
-            known = self._remember_run(group, run_id, now)
+                known = self._run(tx, group, workspace, now, flush)
+            self._remember_runs(flush)
         return known.run_id
 
     def _lane(self, tx: Transaction, workspace_id: int, headers: LaneHeaders, flush: Flush) -> int:
@@ -561,7 +545,7 @@ class CallStore:
         if known is not None:
             if mode.deadline is not None:
                 run_deadlines.reopen(tx, known.run_id)
-            found = _CallsRun(known.run_id, known.next_position)
+            found = copy.copy(known)  # the transaction may fail
         else:
             run = NewRun(
                 kind="calls",
@@ -575,7 +559,8 @@ class CallStore:
                 tools=None if conversation is None else conversation.remembered,
                 judge=self._judge_of(workspace, conversation),
             )
-            found = _CallsRun(enqueue.begin_run(tx, run))
+            until = _until(mode, self._ledger.now())
+            found = _CallsRun(enqueue.begin_run(tx, run), until=until)
         flush.runs[group] = found
         return found
 
