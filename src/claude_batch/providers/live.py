@@ -81,6 +81,7 @@ from claude_batch.providers.live_conversation import converse_live
 from claude_batch.providers.middleware_runner import (
     LOST_WITH_IT,
     MiddlewareRunner,
+    failed_result,
     request_or_error,
 )
 from claude_batch.providers.protocol import ProviderCapabilities
@@ -426,7 +427,7 @@ class ClaudeProvider(Closing):
             result = ActorResult(key=request.key, position=position, error=request)
         elif many.halt is not None:
             # Not raised: its traceback would hold all remaining requests.
-            result = _failed(request, position, for_one_caller(many.halt))
+            result = failed_result(request, for_one_caller(many.halt), position)
         else:
             result = await self._outcome(many, request, position, ask)
         await self.middleware.finish(many.actor.name, [result])
@@ -446,7 +447,7 @@ class ClaudeProvider(Closing):
             if isinstance(error, AccountHaltedError):
                 many.halt = for_one_caller(error)
                 many.halt.cost = None  # which is this request's own
-            return _failed(asked, position, error)
+            return failed_result(asked, error, position)
         result = ActorResult(
             key=request.key,
             position=position,
@@ -666,10 +667,6 @@ class _Many(msgspec.Struct):
     """Number of the calls that were begun."""
     halt: AccountHaltedError | None = None
     """What has ended all of them, if anything."""
-
-
-def _failed(request: ActorRequest, position: int, error: ActorError) -> ActorResult:
-    return ActorResult(key=request.key, position=position, error=error, context=request.context)
 
 
 def _check_blocking(actor: ActorConfiguration) -> None:

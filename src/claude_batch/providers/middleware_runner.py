@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 from claude_batch.actor.middleware import Middlewares, Passage, Step
 from claude_batch.actor.request import ActorRequest, RequestLike
 from claude_batch.actor.response import ActorResponse, ActorResult
-from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.errors import ActorError, InvalidRequestError
 from claude_batch.core.user_functions import ends_the_caller
 from claude_batch.lifecycle.threads import DaemonThreads, SharedEventLoop, in_own_thread
 
@@ -147,6 +147,11 @@ def request_or_error(given: RequestLike) -> ActorRequest | InvalidRequestError:
         return error
 
 
+def failed_result(request: ActorRequest, error: ActorError, position: int = 0) -> ActorResult:
+    """Return the result of a request that has failed."""
+    return ActorResult(key=request.key, position=position, error=error, context=request.context)
+
+
 class MiddlewareRunner(Middlewares):
     """Calls the middleware of one provider; false if there is none."""
 
@@ -246,10 +251,8 @@ def _passed(result: ActorResult, passage: Passage[ActorResponse]) -> ActorResult
 
 
 def _prepared(passage: Passage[ActorRequest]) -> Prepared:
-    if (error := passage.error) is not None:
-        context = passage.value.context
-        return ActorResult(key=passage.key, position=0, error=error, context=context)
-    return passage.value
+    request = passage.value
+    return request if passage.error is None else failed_result(request, passage.error)
 
 
 def _chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
