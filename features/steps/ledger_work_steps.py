@@ -209,16 +209,18 @@ def _(context: Context, count: int) -> None:
     async def look(ledger: Ledger, work: Counter[str]) -> list[str]:
         watched = RunWatches(ledger)
         for watch in watches:
-            watched.wait(watch, 0, Future(), 0)
-        watched.look(1)
+            watched.wait(watch, 0, Future())
+        watched.version = 1
+        watched.look()
         futures: dict[str, Future[int]] = {watch.run_id: Future() for watch in watches}
         for watch in watches:
-            watched.wait(watch, 1, futures[watch.run_id], 1)
+            watched.wait(watch, 1, futures[watch.run_id])
         assert not any(future.done() for future in futures.values())
         with ledger.write() as tx:
             cancellations.cancel_run(tx, runs[-1], time.time())
         work.clear()
-        watched.look(2)
+        watched.version = 2
+        watched.look()
         context.work = {**getattr(context, "work", {}), count: Counter(work)}
         return [run_id for run_id, future in futures.items() if future.done()]
 
