@@ -21,12 +21,11 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
-    Generator,
     Iterable,
     Iterator,
     Mapping,
 )
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
@@ -164,14 +163,10 @@ class ClaudeProvider(Closing):
         (see `PostProcessor`) receives each result, for ``post_process_timeout`` at most. Raises
         `ActorConfigurationError`.
         """
-        with _naming("concurrency"):
-            self._concurrency = read_count(concurrency, 1)
-        with _naming("max_retries"):
-            self._max_retries = read_count(max_retries, 0)
-        with _naming("timeout"):
-            self._timeout = None if timeout is None else parse_duration(timeout)
-        with _naming("refusal_patience"):
-            self._refusal_patience = parse_duration(refusal_patience)
+        self._concurrency = _read("concurrency", concurrency, partial(read_count, least=1))
+        self._max_retries = _read("max_retries", max_retries, partial(read_count, least=0))
+        self._timeout = None if timeout is None else _read("timeout", timeout, parse_duration)
+        self._refusal_patience = _read("refusal_patience", refusal_patience, parse_duration)
         self._limits = (
             _own_limit("requests_per_minute", requests_per_minute),
             _own_limit("tokens_per_minute", tokens_per_minute),
@@ -646,15 +641,13 @@ def _own_limit(name: str, given: int | None) -> int | None:
     value, where = given, name
     if value is None:
         value, where = from_environment(name), SETTINGS[name].variable
-    with _naming(where):
-        return None if value is None else SETTINGS[name].read(value) or None
+    return None if value is None else _read(where, value, SETTINGS[name].read) or None
 
 
-@contextmanager
-def _naming(setting: str) -> Generator[None]:
-    """Raise the reason why a setting is refused as an error that names the setting."""
+def _read(setting: str, value: Any, read: Callable[[Any], _T]) -> _T:
+    """Return the value of a setting. Raises `ActorConfigurationError`, which names the setting."""
     try:
-        yield
+        return read(value)
     except ValueError as error:
         raise ActorConfigurationError(f"{setting}: {error}") from None
 
