@@ -239,7 +239,7 @@ def _(context: Context, count: int) -> None:
         waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 2)
         for n in range(count):
             waiter = Waiter(CallFuture(), n, f"run-{n}", None, cb.BatchProcessingMode())
-            waiting.add(waiter, seconds=60.0)
+            waiting.add(waiter, seconds=60.0, since=0)
         waiting.deliver()
         work.clear()
         waiting.deliver()
@@ -253,7 +253,7 @@ def _(context: Context, count: int) -> None:
 
 @then("calls that wait in a run of {count:d} answers read at most {most:d} of them")
 def _(context: Context, count: int, most: int) -> None:
-    """One waits for the last answer, and one for an answer that comes later."""
+    """Two wait for answers that come later, one after the other."""
     make_provider(context)
     run = context.actor.submit_sync([f"prompt {n}" for n in range(count)])
     run.wait_sync()
@@ -261,9 +261,13 @@ def _(context: Context, count: int, most: int) -> None:
     of_run = requests.c.run_id == run.id
     seqs = ledger_values(select(requests.c.seq).where(of_run).order_by(requests.c.seq))
     [last] = ledger_values(select(func.max(requests.c.finished)).where(of_run))
-    later = update(requests).where(requests.c.seq == seqs[-2])
-    with writing() as tx:
-        tx.execute(later.values(state=RequestState.QUEUED, finished=None))
+
+    def change(some: list[int], state: RequestState, finished: int | None) -> None:
+        with writing() as tx:
+            chosen = update(requests).where(requests.c.seq.in_(some))
+            tx.execute(chosen.values(state=state, finished=finished))
+
+    change(seqs[-2:], RequestState.QUEUED, None)
     read = Counter[str]()
     answers_since = queries.answers_since
 
@@ -277,11 +281,12 @@ def _(context: Context, count: int, most: int) -> None:
         futures = [CallFuture(), CallFuture()]
         for seq, future in zip(seqs[-2:], futures, strict=True):
             waiter = Waiter(future, seq, run.id, None, cb.BatchProcessingMode())
-            waiting.add(waiter, seconds=60.0)
+            waiting.add(waiter, seconds=60.0, since=last)
+        waiting.deliver()
+        change(seqs[-1:], RequestState.SUCCEEDED, last + 1)
         waiting.deliver()
         assert [each.done() for each in futures] == [False, True]
-        with writing() as tx:
-            tx.execute(later.values(state=RequestState.SUCCEEDED, finished=last + 1))
+        change(seqs[-2:-1], RequestState.SUCCEEDED, last + 2)
         waiting.deliver()
         assert all(each.done() for each in futures)
 

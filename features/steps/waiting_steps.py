@@ -54,7 +54,7 @@ def _(context: Context, callers: int, go: list[int], cancelled: bool, kept_by: l
     async def come_and_go() -> None:
         for number, waiter in enumerate(waiters, 1):
             waiter.keeps = number in kept_by
-            waiting.add(waiter, seconds=60)
+            waiting.add(waiter, seconds=60, since=0)
         for number in go:
             if cancelled:
                 # It is gone, and has not been able to say so yet.

@@ -192,10 +192,12 @@ class CallQueue:
     def _add_watcher(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
         # The request stays, and its answer untaken, whatever this watcher does.
         waiter = Waiter(future, call.seq, call.run_id, None, mode, keeps=True, watches=True)
-        self._waiting.add(waiter, seconds=mode.longest_wait(self._ledger.now()))
+        try:
+            self._waiting.watch(waiter, seconds=mode.longest_wait(self._ledger.now()))
+        except LedgerError as error:
+            future.settle(error)
         future.stored(call.seq)
         future.on_leave(self._gone, waiter)
-        self._waiting.deliver_ended(call.seq)
 
     def cancel(self, seq: int) -> Future[None]:
         """Cancel a call even if it is sent; its callers get that outcome. Raises `LedgerError`."""
@@ -257,7 +259,7 @@ class CallQueue:
             if (conversation := call.options.conversation) is not None:
                 self._engine.workbench.give(waiter.run_id, conversation.tools, conversation.judge)
             until = call.begun + waiter.mode.longest_wait(call.begun)
-            self._waiting.add(waiter, seconds=until - self._ledger.now())
+            self._waiting.add(waiter, seconds=until - self._ledger.now(), since=flush.since)
             call.future.stored(waiter.seq)
             call.future.on_leave(gone, waiter)
         # Not before the waiters are there: an error here ends their waits.
@@ -284,7 +286,6 @@ class CallQueue:
             some = list(open_runs)
             for run_id in ended:
                 self._engine.workbench.forget(run_id)
-                self._waiting.forget(run_id)
         left.extend(some)
 
     # Answers and errors ----------------------------------------------------------------------

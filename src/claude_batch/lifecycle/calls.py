@@ -120,6 +120,8 @@ class Flush(msgspec.Struct):
     bounded: set[str] = set()
     """Runs whose new calls must fit into a budget."""
     waiting: list[tuple[Call, Waiter]] = []
+    since: int = 0
+    """Stamp of the ledger before the transaction; the requests that calls wait for end later."""
     done: list[tuple[Call, Answer | ActorError]] = []
     given_failures: list[tuple[Call, Answer]] = []
     """Calls that get the failure of an equal one."""
@@ -261,6 +263,7 @@ class CallStore:
         fresh: dict[CallGroup, list[Call]] = {}
         try:
             with self._ledger.write() as tx:
+                flush.since = queries.last_stamp(tx)
                 # First, so that the following queries see what was taken or let go here.
                 self._note(tx)
                 self._forget_closed(tx, {call.group for call in calls})

@@ -446,10 +446,11 @@ class _Timeout(msgspec.Struct):
 
 
 class _Cursor(msgspec.Struct):
-    after: tuple[int, int] = (0, 0)
+    """How far the answers of a run were read, while callers wait for some of them."""
+
+    after: tuple[int, int]
+    """Stamp and row number of the last one; after all of a stamp, the largest number."""
     waiting: int = 0
-    is_behind: bool = True
-    """Whether more answers may have been in the ledger when they were last read."""
 
 
 class Waiting(msgspec.Struct):
@@ -469,14 +470,21 @@ class Waiting(msgspec.Struct):
     """A list only where several callers wait for a request."""
     _cursors: dict[str, _Cursor] = msgspec.field(default_factory=dict[str, _Cursor])
 
-    def add(self, waiter: Waiter, *, seconds: float) -> None:
-        """Wait for a request, at most ``seconds`` and a fiftieth or a second more."""
+    def add(self, waiter: Waiter, *, seconds: float, since: int) -> None:
+        """Wait for a request, at most ``seconds`` and a fiftieth or a second more.
+
+        ``since`` is a stamp of the ledger at which the request had not ended. The answers that the
+        run had then, perhaps a million of a process that died, are not read.
+        """
         others = self._by_seq.setdefault(waiter.seq, waiter)
         if isinstance(others, list):
             others.append(waiter)
         elif others is not waiter:
             self._by_seq[waiter.seq] = [others, waiter]
-        self._cursors.setdefault(waiter.run_id, _Cursor()).waiting += 1
+        cursor = self._cursors.get(waiter.run_id)
+        if cursor is None:
+            cursor = self._cursors[waiter.run_id] = _Cursor((since, sys.maxsize))
+        cursor.waiting += 1
         loop = asyncio.get_running_loop()
         # Calls that begin together share a timer, although each has microseconds less than the one
         # before: a power of two is the same step for all of them.
@@ -503,55 +511,36 @@ class Waiting(msgspec.Struct):
             while cursor.waiting:
                 with self.ledger.read() as tx:
                     answers = queries.answers_since(tx, run_id, after=cursor.after)
-                cursor.is_behind = bool(answers)
                 if not answers:
+                    cursor.after = (cursor.after[0], sys.maxsize)
                     break
-                begins, waiting = cursor.after == (0, 0), cursor.waiting
                 for answer in answers:
                     assert answer.finished is not None
                     cursor.after = (answer.finished, answer.seq)
                     self._resolve(answer)
-                if begins and cursor.waiting == waiting and waiting < len(answers):
-                    self._skip_answers(run_id, cursor)
 
-    def _skip_answers(self, run_id: str, cursor: _Cursor) -> None:
-        """Go on behind the answers that a run has, and deliver those of them that are waited for.
-
-        A call that takes over a request of a process that died begins with that process's run,
-        which may have a million answers that nobody waits for.
-        """
-        waited_for = [each.seq for each in self.all() if each.run_id == run_id]
+    def watch(self, waiter: Waiter, *, seconds: float) -> None:
+        """Wait for a request that may have ended already. Raises `LedgerError`."""
         with self.ledger.read() as tx:
-            # Before the answers: one that comes between the two statements is read twice.
-            last = queries.last_endings(tx, [run_id]).get(run_id, 0)
-            cursor.after = max(cursor.after, (last, sys.maxsize))
-            answers = [queries.answer_of(tx, seq) for seq in waited_for]
-        for answer in answers:
-            if answer.state.is_final:
-                self._resolve(answer)
-
-    def deliver_ended(self, seq: int) -> None:
-        """Deliver the answer of a request that may have ended before its waiter was added.
-
-        `deliver` reads each answer once, and may have read this one for other waiters.
-        """
-        with self.ledger.read() as tx:
-            answer = queries.answer_of(tx, seq)
+            # Before the answer: one that comes between the two statements is read twice.
+            since = queries.last_stamp(tx)
+            answer = queries.answer_of(tx, waiter.seq)
+        self.add(waiter, seconds=seconds, since=since)
         if answer.state.is_final:
             self._resolve(answer)
 
     def _with_news(self) -> list[tuple[str, _Cursor]]:
         """Return the runs with waiting callers that may have new answers, with their cursors."""
-        waited_for = [(run_id, each) for run_id, each in self._cursors.items() if each.waiting]
+        waited_for = list(self._cursors.items())
         if len(waited_for) < MANY_RUNS:
             return waited_for
         # One statement for all, because most of them have nothing new.
         with self.ledger.read() as tx:
-            ended = queries.last_endings(tx, [run_id for run_id, _ in waited_for])
+            ended = queries.last_endings(tx, self._cursors)
         return [
             (run_id, each)
             for run_id, each in waited_for
-            if each.is_behind or ended.get(run_id, 0) > each.after[0]
+            if (ended.get(run_id, 0), sys.maxsize) > each.after
         ]
 
     def _resolve(self, answer: Answer) -> None:
@@ -628,13 +617,7 @@ class Waiting(msgspec.Struct):
 
     def runs(self) -> list[str]:
         """Return the runs with waiting callers."""
-        return [run_id for run_id, each in self._cursors.items() if each.waiting]
-
-    def forget(self, run_id: str) -> None:
-        """Forget how far the answers of a run were read, unless a caller waits for one."""
-        cursor = self._cursors.get(run_id)
-        if cursor is not None and not cursor.waiting:
-            del self._cursors[run_id]
+        return list(self._cursors)
 
     def __bool__(self) -> bool:
         """Return whether anybody waits."""
@@ -651,7 +634,10 @@ class Waiting(msgspec.Struct):
             if not timeout.waiters:
                 timeout.timer.cancel()
                 del self._timeouts[timeout.at]
-        self._cursors[waiter.run_id].waiting -= 1
+        cursor = self._cursors[waiter.run_id]
+        cursor.waiting -= 1
+        if not cursor.waiting:
+            del self._cursors[waiter.run_id]
 
 
 def _listed(waiters: Waiter | list[Waiter]) -> list[Waiter]:
