@@ -12,12 +12,10 @@ import atexit
 import contextlib
 import functools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -48,7 +46,7 @@ from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.ended_processes import sweep
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
-from claude_batch.lifecycle.threads import DaemonThreads, EventLoopThread
+from claude_batch.lifecycle.threads import DaemonThreads, EventLoopThread, hold_at_fork
 from claude_batch.lifecycle.tool_runner import ToolFinder, Workbench
 from claude_batch.money.prices import Prices, prices_of
 
@@ -585,7 +583,7 @@ class RunWatches:
 
 def _settle(future: Future[int], version: int) -> bool:
     """Set the result of a future; return False if its caller has cancelled it."""
-    with suppress(InvalidStateError):
+    with contextlib.suppress(InvalidStateError):
         future.set_result(version)
         return True
     return False
@@ -607,16 +605,11 @@ def shutdown_all() -> None:
         engine._end()  # pyright: ignore[reportPrivateUsage]
 
 
-def _before_fork() -> None:
+def _rest() -> list[Callable[[], object]]:
     # The child gets SQLite's locks as they are. It would wait for ever for one that the parent's
     # engine thread holds.
     loops = [engine._loop for engine in list(_engines.values())]  # pyright: ignore[reportPrivateUsage]
-    _resting.loops = [loop.rest() for loop in loops]
-
-
-def _after_fork_in_parent() -> None:
-    for go_on in _resting.loops:
-        go_on()
+    return [loop.rest() for loop in loops]
 
 
 def _after_fork() -> None:
@@ -628,8 +621,4 @@ def _after_fork() -> None:
 
 
 atexit.register(shutdown_all)
-_resting = threading.local()
-"""The engines' loops that rest while this thread forks."""
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
-)
+hold_at_fork(_rest, _after_fork)

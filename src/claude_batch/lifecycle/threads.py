@@ -48,6 +48,25 @@ def _renew_locks() -> None:
 
 os.register_at_fork(after_in_child=_renew_locks)
 
+
+def hold_at_fork(
+    hold: Callable[[], list[Callable[[], object]]], after_in_child: Callable[[], object]
+) -> None:
+    """Call ``hold`` before each fork of the process, and what it returns after it in the parent."""
+    held = threading.local()
+
+    def before() -> None:
+        held.let_go = hold()
+
+    def after_in_parent() -> None:
+        for let_go in held.let_go:
+            let_go()
+
+    os.register_at_fork(
+        before=before, after_in_parent=after_in_parent, after_in_child=after_in_child
+    )
+
+
 # Event loops --------------------------------------------------------------------------------------
 
 

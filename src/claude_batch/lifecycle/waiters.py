@@ -12,9 +12,7 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -31,6 +29,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.threads import fork_safe_lock
 
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
@@ -299,15 +298,8 @@ class CallFuture:
             wake()
 
 
-def _renew_gate() -> None:
-    global _gate
-    # One for all calls, because each object counts with ten thousand of them. A signal handler may
-    # enter it again.
-    _gate = threading.RLock()
-
-
-_renew_gate()
-os.register_at_fork(after_in_child=_renew_gate)
+# One for all calls, because each object counts with ten thousand of them.
+_gate = fork_safe_lock(sys.modules[__name__], "_gate")
 
 
 AT_ONCE = 100
