@@ -50,7 +50,6 @@ from claude_batch.lifecycle.pending_call import (
     Alone,
     Call,
     CallGroup,
-    CallWorkspace,
     digest_of_call,
     identity_of,
 )
@@ -62,6 +61,7 @@ from claude_batch.wire.encoding import LaneHeaders
 
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
+    from claude_batch.lifecycle.api_sessions import ApiSession
 
 _log = logging.getLogger(__name__)
 
@@ -407,7 +407,7 @@ class CallStore:
         options = call.options
         if options.failure_ttl is None or options.joins_nothing or not earlier.failures:
             return False
-        lane_id = self._lane(tx, call.workspace.workspace_id, call.encoded.headers, flush)
+        lane_id = self._lane(tx, call.session.workspace_id, call.encoded.headers, flush)
         digest = single_calls.digest_of(call.encoded.params)
         failed = earlier.failures.get((lane_id, options.actor, digest))
         if failed is None:
@@ -426,7 +426,7 @@ class CallStore:
         options = call.options
         if options.joins_nothing or not (earlier.orphans or earlier.tried):
             return None
-        lane_id = self._lane(tx, call.workspace.workspace_id, call.encoded.headers, flush)
+        lane_id = self._lane(tx, call.session.workspace_id, call.encoded.headers, flush)
         digest = digest_of_call(call)
         if waiting := earlier.orphans.get((lane_id, digest)):
             # The oldest may have been there before a new call was made.
@@ -495,15 +495,15 @@ class CallStore:
             # The answer was in the ledger before the call was made.
             flush.done.append((call, answer._replace(reused=1)))
         else:
-            if (judge := self._judge_of(call.workspace, options.conversation)) is not None:
+            if (judge := self._judge_of(call.session, options.conversation)) is not None:
                 # The process that made the request may have ended.
-                workspace_id, now = call.workspace.workspace_id, self._ledger.now()
+                workspace_id, now = call.session.workspace_id, self._ledger.now()
                 enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
             flush.waiting.append((call, call.waiter(seq, run_id)))
 
     def run_of(
         self,
-        workspace: CallWorkspace,
+        session: ApiSession,
         actor: str,
         mode: BatchProcessingMode,
         conversation: ConversationSettings | None,
@@ -512,7 +512,7 @@ class CallStore:
 
         Raises `LedgerError`.
         """
-        group = CallGroup(workspace.workspace_id, actor, mode, conversation, None)
+        group = CallGroup(session.workspace_id, actor, mode, conversation, None)
         now = self._ledger.now()
         if group in self._runs:
             with self._ledger.read() as tx:
@@ -521,7 +521,7 @@ class CallStore:
         if known is None:
             flush = Flush()
             with self._ledger.write() as tx:
-                known = self._run(tx, group, workspace, now, flush)
+                known = self._run(tx, group, session, now, flush)
             self._remember_runs(flush)
         return known.run_id
 
@@ -536,7 +536,7 @@ class CallStore:
         self,
         tx: Transaction,
         group: CallGroup,
-        workspace: CallWorkspace,
+        session: ApiSession,
         begun: float,
         flush: Flush,
     ) -> _CallsRun:
@@ -560,7 +560,7 @@ class CallStore:
                 process=self._process,
                 converses=conversation is not None,
                 tools=None if conversation is None else conversation.remembered,
-                judge=self._judge_of(workspace, conversation),
+                judge=self._judge_of(session, conversation),
             )
             until = _until(mode, self._ledger.now())
             found = _CallsRun(enqueue.begin_run(tx, run), until=until)
@@ -568,11 +568,11 @@ class CallStore:
         return found
 
     def _judge_of(
-        self, workspace: CallWorkspace, conversation: ConversationSettings | None
+        self, session: ApiSession, conversation: ConversationSettings | None
     ) -> str | None:
         """Return this process if it judges the answers of such calls, whoever drives."""
         judges = conversation is not None and conversation.judge is not None
-        return self._process if judges and workspace.is_driven else None
+        return self._process if judges and session.is_driven else None
 
     def _brings_budget(
         self, tx: Transaction, group: CallGroup, calls: list[Call], flush: Flush
@@ -633,7 +633,7 @@ class CallStore:
         if not reserved:
             return []
         calls = [call for call, _ in reserved]
-        run = self._run(tx, group, calls[0].workspace, calls[0].begun, flush)
+        run = self._run(tx, group, calls[0].session, calls[0].begun, flush)
         run_id = run.run_id
         new: list[NewRequest] = []
         for identifier, (call, reserve) in zip(
