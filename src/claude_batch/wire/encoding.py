@@ -25,6 +25,7 @@ from claude_batch.wire.inbound import check_text, mappings, word_or_none
 from claude_batch.wire.limits import (
     API_VERSION,
     LEAST_THINKING_BUDGET,
+    LEAST_THINKING_TOP_P,
     LONG_OUTPUT_BETA,
     LONGEST_BETAS,
     LONGEST_MODEL_NAME,
@@ -35,6 +36,7 @@ from claude_batch.wire.limits import (
     SAMPLING_PARAMETERS,
     has_capability,
     max_output_tokens,
+    takes_both_samplings,
     takes_forced_tools,
     takes_long_output,
     takes_sampling,
@@ -183,6 +185,7 @@ def _faults(
     yield from _message_faults(params["messages"], api_version)
     if (thinking := params.get("thinking")) is not None:
         yield from _thinking_faults(params["model"], thinking, params["max_tokens"], betas)
+        yield from _combination_faults(params, thinking.get("type"))
     if (output := _block(params, "output_config").get("format")) is not None:
         yield from _format_faults(output, params["messages"])
     if params.get("tools") or params.get("tool_choice") is not None:
@@ -229,6 +232,10 @@ def _sampling_faults(params: Mapping[str, Any]) -> Iterator[str]:
                 yield f"`top_k` must be a whole number of at least 0, not {value!r}"
         elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             yield f"`{name}` must be a number from 0 to 1, not {value!r}"
+    model: str = params["model"]
+    both = params.get("temperature") is not None and params.get("top_p") is not None
+    if both and not takes_both_samplings(model):
+        yield f"{model} accepts only one of `temperature` and `top_p`; remove the other"
 
 
 def _thinking_faults(
@@ -253,6 +260,32 @@ def _thinking_faults(
         yield (
             f"`thinking.budget_tokens: {budget}` is not less than `max_tokens: {tokens}`; lower "
             "it, or raise `max_tokens`"
+        )
+
+
+def _combination_faults(params: Mapping[str, Any], thinking: object) -> Iterator[str]:
+    """Yield what the API does not accept together with thinking of this type.
+
+    Source: https://platform.claude.com/docs/en/build-with-claude/extended-thinking ("Feature
+    compatibility"), and the API's error about `temperature`.
+    """
+    if thinking not in ("enabled", "adaptive"):
+        return
+    temperature, top_p = params.get("temperature"), params.get("top_p")
+    if temperature is not None and temperature != 1:
+        yield f"`temperature: {temperature}` is not allowed with `thinking`; remove one of them"
+    if top_p is not None and top_p < LEAST_THINKING_TOP_P:
+        yield (
+            f"`top_p: {top_p}` is not allowed with `thinking`; remove one of them, or raise it to "
+            f"at least {LEAST_THINKING_TOP_P}"
+        )
+    if params.get("top_k") is not None:
+        yield "`top_k` is not allowed with `thinking`; remove one of them"
+    kind = _block(params, "tool_choice").get("type")
+    if thinking == "enabled" and kind in ("any", "tool"):
+        yield (
+            f"a forced `tool_choice` ({kind}) is not allowed with `thinking: {{type: enabled}}`; "
+            "use `auto`, or remove `thinking`"
         )
 
 

@@ -118,8 +118,25 @@ def takes_sampling(model: str) -> bool:
     return not model.startswith(_NEWEST)
 
 
+_TAKE_ONE_SAMPLING = (
+    *("claude-opus-4-1", "claude-opus-4-5", "claude-opus-4-6", "claude-sonnet-4-5"),
+    *("claude-sonnet-4-6", "claude-haiku-4-5"),
+)
+# Source: https://platform.claude.com/docs/en/about-claude/models/migration-guide ("Update sampling
+# parameters"), and the API's error about it. The entries are prefixes of names.
+
+
+def takes_both_samplings(model: str) -> bool:
+    """Return False for models that refuse ``temperature`` together with ``top_p``."""
+    return not model.startswith(_TAKE_ONE_SAMPLING)
+
+
 LEAST_THINKING_BUDGET = 1024
 """Smallest ``budget_tokens`` (`ThinkingConfigEnabledParam` in anthropic 2.12)."""
+
+
+LEAST_THINKING_TOP_P = 0.95
+"""Smallest ``top_p`` together with ``thinking``."""
 
 
 def takes_thinking_budget(model: str) -> bool:
