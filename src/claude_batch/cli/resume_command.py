@@ -13,7 +13,6 @@ from claude_batch.cli.options import (
     existing_ledger,
     is_there,
     open_provider,
-    option,
     optional_run_argument,
     provider_options,
     reading_options,
@@ -503,9 +502,9 @@ def _billed_lines(status: RunStatus) -> list[str]:
     help="End them without an answer. If the API accepted them, they are paid for.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option("ledger")
+@reading_options("ledger")
 def unknown_command(
-    run_id: str | None, resubmit: bool, give_up: bool, as_json: bool, ledger: str | None
+    run_id: str | None, resubmit: bool, give_up: bool, as_json: bool, options: ProviderOptions
 ) -> None:
     """Show requests whose acceptance is unknown; needs no key.
 
@@ -524,10 +523,9 @@ def unknown_command(
         raise click.UsageError(
             f"--{decision} needs a RUN, because it applies to the requests of one run"
         )
-    options = reading_options(ledger)
     if decision is None or as_json:
         require_stdout()
-    with existing_ledger(ledger) as store:
+    with existing_ledger(options.location) as store:
         if run_id is not None:
             run_id = find_run_id(store, run_id)
         if decision is not None and run_id is not None:
