@@ -21,9 +21,9 @@ from claude_batch.core.quantities import count_of, dollars, nano_dollars, roughl
 from claude_batch.core.terminal import ColumnKind, Rows
 
 if TYPE_CHECKING:
-    from claude_batch.ledger.budgets import BudgetKey
+    from claude_batch.ledger.budgets import Budget, BudgetKey
     from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.cost_report import BudgetStatus, CostReport, CostShare
+    from claude_batch.providers.cost_report import CostReport, CostShare
 
 
 # Words about costs --------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def budget_command(
     requests that now fit are sent by the process that drives the ledger (`claude-batch resume`).
     """
     from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.cost_report import budget_statuses
+    from claude_batch.providers.cost_report import budget_dict, read_budgets
     from claude_batch.providers.status import find_run_id
 
     for flag, given in (("--actor", actor), ("--daily", daily)):
@@ -258,9 +258,9 @@ def budget_command(
             named.append(("actor", actor[0]))
         if daily is not None:
             named.append(("day", ""))
-        found = budget_statuses(store, named)
+        found = read_budgets(store, named)
     if as_json:
-        print_json([each.to_dict() for each in found])
+        print_json([budget_dict(each) for each in found])
         return
     for each in found:
         print_line(_line(each))
@@ -328,12 +328,12 @@ def _warn_if_unknown(store: Ledger, actor: str) -> None:
     )
 
 
-def _line(each: BudgetStatus) -> str:
+def _line(each: Budget) -> str:
     name = {"run": each.name, "actor": f"actor {each.name}", "day": "today (UTC)"}[each.scope]
     words = (
-        f"{name}: budget {write_usd(each.budget)}, spent {dollars(each.spent)}, "
+        f"{name}: budget {write_usd(each.amount)}, spent {dollars(each.spent)}, "
         f"reserved {dollars(each.reserved)}"
     )
-    if each.in_doubt:
-        words += f", in doubt {dollars(each.in_doubt)}"
+    if each.doubt:
+        words += f", in doubt {dollars(each.doubt)}"
     return f"{words}, left {dollars(each.left)}"
