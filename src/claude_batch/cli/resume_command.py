@@ -529,9 +529,9 @@ def unknown_command(
         if run_id is not None:
             run_id = find_run_id(store, run_id)
         if decision is not None and run_id is not None:
-            count, refused = decide_unknown(store, run_id, resubmit=resubmit)
-            if refused is not None:
-                if refused.undecided:
+            decided = decide_unknown(store, run_id, resubmit=resubmit)
+            if decided.refusal:
+                if decided.undecided:
                     end = options.command("unknown", run_id, "--give-up")
                     go_on = f"Requests with an unknown outcome end with: {end}"
                 else:
@@ -540,9 +540,9 @@ def unknown_command(
                         "Its lost requests can be sent again once its open ones have ended. Wait "
                         f"for these with: {wait}"
                     )
-                say(f"{run_id} {refused.why}. Nothing was sent again. {go_on}")
+                say(f"{run_id} {decided.refusal}. Nothing was sent again. {go_on}")
                 raise SystemExit(Exit.USAGE)
-            _print_decision(run_id, decision, count, options)
+            _print_decision(run_id, decision, decided.requests, options)
             if not as_json:
                 return
         found, now = unknown_sendings(store, run_id), store.now()
