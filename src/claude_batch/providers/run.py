@@ -51,7 +51,7 @@ from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.export import (
     Format,
     export_run,
-    final_answers,
+    finals,
     make_folder,
     rows_of,
     run_summary,
@@ -650,7 +650,7 @@ class Run(Closing):
             )
             return
         seen = self.last_ending()
-        answers = final_answers(self._engine.ledger, self.id)
+        answers = finals(self.answers())
         status = self.status()
         summary = run_summary(status, self.cost(status=status))
         ledger, before = self._engine.ledger, self._delivery
