@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,9 @@ import msgspec
 
 from claude_batch.cli.user_messages import (
     console,
-    forget_stdout,
     on_terminal,
     reader_has_gone,
-    unwritable,
+    writing_stdout,
 )
 from claude_batch.core.quantities import dollars, roughly
 from claude_batch.core.terminal import ColumnKind, Rows, encodable, visible
@@ -192,27 +191,21 @@ def watch_status(ledger: Ledger, reader: StatusReader) -> None:
 
     A terminal is drawn again in place; elsewhere each line that has changed is printed.
     """
-    try:
-        with ExitStack() as opened:
-            watch = opened.enter_context(closing(ledger.watch()))
-            show = _display(opened)
-            rate, version = LookRate(longest=math.inf), 0
-            while not reader_has_gone():
-                version += watch.changed()
-                if rate.is_due(version):
-                    began = time.monotonic()
-                    report = ledger.patiently(reader.read)
-                    show(report)
-                    if reader.is_over(report):
-                        return
-                    rate.rest(time.monotonic() - began)
-                time.sleep(_LOOK)
-    except KeyboardInterrupt:
-        return  # the usual end of watching
-    except BrokenPipeError:
-        forget_stdout()  # the reader has seen enough
-    except OSError as error:
-        raise unwritable(error) from None
+    # Ctrl-C is the usual end of watching.
+    with suppress(KeyboardInterrupt), writing_stdout(), ExitStack() as opened:
+        watch = opened.enter_context(closing(ledger.watch()))
+        show = _display(opened)
+        rate, version = LookRate(longest=math.inf), 0
+        while not reader_has_gone():
+            version += watch.changed()
+            if rate.is_due(version):
+                began = time.monotonic()
+                report = ledger.patiently(reader.read)
+                show(report)
+                if reader.is_over(report):
+                    return
+                rate.rest(time.monotonic() - began)
+            time.sleep(_LOOK)
 
 
 def _display(opened: ExitStack) -> Callable[[StatusReport], None]:
