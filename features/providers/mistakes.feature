@@ -151,6 +151,8 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | expression                                                          | error                                                                 |
       | actor.respond_sync(cb.ActorRequest("a", options={1: 2}))            | InvalidRequestError: a name in `options` must be a text, not 1        |
       | cb.ActorConfiguration(model="m", options={1: 2})                    | ValidationError                                                       |
+      | cb.ActorConfiguration(model="m", tools=[len])                       | ValidationError: 1 validation error for ActorConfiguration            |
+      | cb.ActorConfiguration(model="m", config={"tools": (cb.tool(lambda: 1, name="a"),)}) | ValidationError: 1 validation error for ActorConfiguration |
       | actor.respond_sync(cb.ActorRequest("a", options={"temperature": float("nan")})) | InvalidRequestError: the params cannot be written as JSON: `temperature` is not a finite number |
       | actor.respond_sync(cb.ActorRequest(params={"messages": [{"role": "user", "content": "a"}], "metadata": {"a": [1, float("-inf")]}})) | InvalidRequestError: the params cannot be written as JSON: `metadata.a.1` is not a finite number |
       | run.export_sync("out.jsonl", "xlsx")                                | ActorConfigurationError: format: 'xlsx' is unknown; the formats are: jsonl, csv, csv-safe |

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, cast, get_args
 
 import msgspec
@@ -146,18 +146,24 @@ def misplaced_budgets(data: Mapping[str, Any], place: str) -> Iterator[tuple[tup
 def _tool_definitions(
     data: Mapping[str, Any], path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield a fault if the host's ``tools`` are the API's definitions, which would not be sent."""
+    """Yield a fault if the host's ``tools`` have a definition or a function: neither is sent."""
     tools: object = data.get("tools")
-    if not isinstance(tools, list):
-        return
-    for number, tool in enumerate(cast("list[object]", tools), 1):
-        if isinstance(tool, Mapping) and _is_definition(cast("Mapping[str, Any]", tool)):
+    listed = cast("Sequence[object]", tools if isinstance(tools, list | tuple) else [tools])
+    for number, tool in enumerate(listed, 1):
+        if callable(tool):
             words = (
-                f"`tools`: item {number} is not a function (`module:function`), so it cannot be a "
-                "tool; a definition alone belongs into `options.tools`"
+                "is a function, which a configuration only names (`module:function`); pass it as "
+                "`tools=[…]` to Actor, make_actor or load_actor"
             )
-            yield (*path, "tools"), words
-            return
+        elif isinstance(tool, Mapping) and _is_definition(cast("Mapping[str, Any]", tool)):
+            words = (
+                "is not a function (`module:function`), so it cannot be a tool; a definition alone "
+                "belongs into `options.tools`"
+            )
+        else:
+            continue
+        yield (*path, "tools"), f"`tools`: item {number} {words}"
+        return
 
 
 def _is_definition(tool: Mapping[str, Any]) -> bool:
