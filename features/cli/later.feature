@@ -588,6 +588,22 @@ Feature: Later commands show, wait for, cancel and deliver a run
       Repeat it with: claude-batch retry RUN --ledger my.db --base-url http://127.0.0.1:1
       """
 
+  Scenario: A command that reads a ledger names it in the command that it proposes
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: cost run-1a --ledger my.db
+    Then the command line exits with 2 and says
+      """
+      there is no ledger at my.db yet; `claude-batch run --ledger my.db` creates it
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --ledger my.db --base-url http://127.0.0.1:1
+    And a command runs: cancel RUN --ledger my.db
+    And a command runs: status RUN --ledger my.db
+    Then the command line prints
+      """
+      out.jsonl (not written yet; write it with `claude-batch resume RUN --ledger my.db`)
+      """
+
   Scenario: A command in an error of an output names the ledger that was typed, too
     Given a command's API
     And a command's file "asks.jsonl"

@@ -76,6 +76,7 @@ def existing_ledger(given: str | None) -> Generator[Ledger]:
 
 def require_ledger(location: str) -> None:
     """Raise `RunNotFoundError` if there is no ledger; reading must not create one."""
+    reading_options(location)  # so that commands in messages have the flags that were typed
     if not is_there(location):
         raise RunNotFoundError(
             f"there is no ledger at {without_password(location)} yet; `claude-batch run` creates it"

@@ -63,7 +63,7 @@ def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str |
     if watch and as_json:
         raise click.UsageError("--watch shows changes to people; leave out --json")
     require_stdout()
-    location = default_ledger(ledger)
+    location, options = default_ledger(ledger), reading_options(ledger)
     if run_id is not None or watch:
         require_ledger(location)
     elif not is_there(location):
@@ -77,7 +77,7 @@ def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str |
 
     store = Ledger(location)
     try:
-        reader = StatusReader(store, run_id, reading_options(ledger).completed)
+        reader = StatusReader(store, run_id, options.completed)
         if watch:
             watch_status(store, reader)
             return
