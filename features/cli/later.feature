@@ -473,17 +473,17 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: resume RUN
     Then the command line exits with 1 and says
       """
-      1 request has no result and may have been paid for; fetch the results again with: `claude-batch retry RUN --only missing`
+      1 request has no result and may have been paid for; fetch the results again, free of charge, with: `claude-batch results RUN --refetch -o OUT`
       1 request has no result and may have been paid for; after the fetch, send them again with: `claude-batch unknown RUN --resubmit`; before it, the command sends all 2 lost requests
       """
     When a command runs: unknown RUN
     Then the command line prints
       """
-      1 result can be fetched first, free of charge, with: claude-batch retry RUN --only missing
+      1 result can be fetched first, free of charge, with: claude-batch results RUN --refetch -o OUT
       they ended as lost; send them again with --resubmit
       """
     When the API has no faults any more
-    And a command runs: retry RUN --only missing
+    And a command runs: results RUN --refetch -o out.jsonl
     And a command runs: unknown RUN --resubmit
     Then the command line exits with 0 and says
       """
