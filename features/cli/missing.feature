@@ -59,7 +59,7 @@ Feature: Missing results from the command line
     When a command runs: retry RUN
     Then the command line exits with 1 and says
       """
-      1 request has no result and may have been paid for; fetch the results again with: `claude-batch retry RUN --only missing`
+      1 request has no result and may have been paid for; fetch the results again, free of charge, with: `claude-batch results RUN --refetch -o OUT`
       """
     When the API has no faults any more
     And a command runs: results RUN --refetch -o whole.jsonl
