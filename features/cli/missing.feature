@@ -180,6 +180,18 @@ Feature: Missing results from the command line
       | {"type": "error", "status": 401} | 4    | 4     | nothing was sent                         |
       | {"type": "drop_before"}          | 3    | 3     | nothing was sent                         |
 
+  Scenario: A result whose fetch broke off is not missing, so that no order sends it again
+    Given the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "cut_inside_line", "after_lines": 2}}]}
+      """
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --max-wait 1s
+    And a command runs: results RUN --refetch
+    Then the command line exits with 3 and says
+      """
+      RUN has no missing results that could be fetched again
+      """
+
   Scenario: A fetch on order asks the server that has the batch
     When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl
     And a command runs: results RUN --refetch --base-url http://127.0.0.1:9
