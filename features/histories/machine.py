@@ -299,7 +299,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         waiting = self.calls[pick % len(self.calls) :][:count]
         self.verdict.leave(waiting)
         for seq in waiting:
-            self.call_store.left(seq)
+            self.call_store.gone(seq, "withdraw")
         self.call_store.note()
         self.verdict.left(waiting)
 

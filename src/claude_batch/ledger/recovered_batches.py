@@ -26,7 +26,7 @@ from claude_batch.ledger import charges, conversations, transitions
 from claude_batch.ledger.batch_contents import note_runs, recount
 from claude_batch.ledger.high_water import Mark, count_post, set_behind
 from claude_batch.ledger.live_calls import may_take_turns
-from claude_batch.ledger.portable_sql import among, in_chunks, insert_one, of_workspace
+from claude_batch.ledger.portable_sql import among, in_chunks, insert_one, of_workspace, update_row
 from claude_batch.ledger.retries import ON_ORDER
 from claude_batch.ledger.schema import (
     OF_ANSWER,
@@ -89,7 +89,7 @@ def begin_again(tx: Connection, workspace_id: int, at: float) -> None:
 
 def end(tx: Connection, workspace_id: int, mark: Mark | None) -> int:
     """End the recovery of a workspace; return the new value for the high-water mark."""
-    tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(behind=None))
+    update_row(tx, workspaces, workspace_id, behind=None)
     return count_post(tx, at_least=0 if mark is None else mark.posts + 1)
 
 

@@ -12,7 +12,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Self
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import HaltReason, LedgerError
@@ -108,37 +107,8 @@ class _Shares:
         return max(self._largest.get(model, 0), request.concurrency)
 
 
-class _Permits:
-    """Permits of one pass to send requests. At the end of its block, the unused ones go back.
-
-    They are counted by all clients of a key and model, so a permit that is lost is missing there.
-    """
-
-    def __init__(self, client: LiveClient) -> None:
-        self.client = client
-        self._held: dict[int, tuple[str, Turn]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for model, turn in self._held.values():
-            self.client.unused(turn, model)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def add(self, seq: int, model: str, turn: Turn) -> None:
-        """Keep the permit to send a request, given by its row number, to a model."""
-        self._held[seq] = model, turn
-
-    def models(self) -> list[tuple[int, str]]:
-        """Return the requests that may be sent, each with its model."""
-        return [(seq, model) for seq, (model, _) in self._held.items()]
-
-    def use(self, seq: int) -> Turn:
-        """Return the permit of a request that is sent now."""
-        return self._held.pop(seq)[1]
+_Permits = dict[int, tuple[str, Turn]]
+"""Permits of one pass to send requests, by row number: the model, and the turn."""
 
 
 class LiveCalls(DriverPart):
@@ -353,10 +323,15 @@ class LiveCalls(DriverPart):
         most = MOST if state.halted is None and not self._failures else 1
         counted = await self._count_for_budgets(leader, now)
         held = dict(self._held)
-        with _Permits(self._client_of_calls()) as permits:
+        permits: _Permits = {}
+        try:
             rest = self._ask_for(permits, leader, most, counted)
             if permits and not self._leave(leader, permits, counted, state.halted):
                 rest = 0.0
+        finally:
+            # All clients of a key and model count them, so a permit that is lost is missing there.
+            for model, turn in permits.values():
+                self._client_of_calls().unused(turn, model)
         await self._report_held(leader, self._held.keys() - held.keys(), now)
         if self._held != held:
             # Smaller requests may fit, also some that are not in this page.
@@ -402,7 +377,7 @@ class LiveCalls(DriverPart):
         seen: set[int] = set()
         paused: set[tuple[str, str | None]] = set()  # models of runs that may not be asked now
         left: list[tuple[int, str]] = []
-        shares = _Shares(self._calls.values())
+        client, shares = self._client_of_calls(), _Shares(self._calls.values())
         with self._ledger.read() as tx:
             room = CallRoom(tx, self._prices, self._ledger.now(), counted)
             while len(self._calls) + len(permits) < most:
@@ -438,9 +413,9 @@ class LiveCalls(DriverPart):
                 found = OTHERS_REST
                 if not shares.is_full(waiting, model):
                     at_once = min(most, shares.most(waiting, model))
-                    found = permits.client.try_turn(model, len(waiting.body), tokens, at_once)
+                    found = client.try_turn(model, len(waiting.body), tokens, at_once)
                 if isinstance(found, Turn):
-                    permits.add(seq, model, found)
+                    permits[seq] = model, found
                     shares.add(waiting, model)
                     continue
                 left.append((seq, run_id))
@@ -508,7 +483,7 @@ class LiveCalls(DriverPart):
                 now = self._ledger.now()
                 room = CallRoom(tx, self._prices, now, counted)
                 halt = workspaces.workspace_row(tx, leader.workspace_id)
-                for seq, model in permits.models():
+                for seq, (model, _) in permits.items():
                     asked = live_calls.request(tx, seq)
                     if asked is None or self._must_be_read(room, asked):
                         continue
@@ -538,13 +513,14 @@ class LiveCalls(DriverPart):
             self._unsent = leader, claimed
             raise
         reach(CrashPoint.AFTER_LIVE_CLAIM)
+        client = self._client_of_calls()
         for call in claimed:
             asked = call.request
             self._bounds.pop((asked.id, len(asked.body)), None)
             headers = LaneHeaders.of_lane(asked.api_version, asked.betas, asked.user_profile)
             timeout = longest_silence(asked_of(asked.body)[1])
-            sent = permits.client.send(
-                permits.use(asked.seq),
+            sent = client.send(
+                permits.pop(asked.seq)[1],
                 call.model,
                 asked.body,
                 headers,

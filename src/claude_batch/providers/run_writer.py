@@ -440,7 +440,8 @@ class RunWriter:
             if not new:
                 self._warn_of_twins()
             self._check_deadline()
-            self._look_ahead()
+            if self._preflight is not None:
+                self._preflight.check(self._count)
             self._spare(anew=new)
         # Before its budget is there, too: a driver may send something as soon as it is.
         actors = [] if self.asked.mode.actor_budget is None else [self.asked.actor]
@@ -594,21 +595,6 @@ class RunWriter:
             else:
                 continue
             _log.warning("%s", words, extra={"for_people": True})
-
-    def _look_ahead(self) -> None:
-        """Run the preflight check; its token counts improve estimates."""
-        if self._preflight is None:
-            return
-        shapes = self._preflight.shapes
-        known = self.ledger.query(
-            lambda tx: budgets.counted_shapes(tx, self.asked.workspace_id, shapes)
-        )
-        if counted := self._preflight.check(self._count, known):
-            now = self.ledger.now()
-            # Counts that are stored twice change no estimate.
-            self.ledger.apply(
-                lambda tx: budgets.add_token_counts(tx, self.asked.workspace_id, counted, now)
-            )
 
     def _spare(self, *, anew: bool) -> None:
         """Find requests that need not be sent, and requests that must wait for the cache.
