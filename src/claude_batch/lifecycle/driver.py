@@ -40,7 +40,7 @@ from claude_batch.lifecycle.live_driver import LiveCalls
 from claude_batch.lifecycle.packer import pack_due, reserve_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
-from claude_batch.lifecycle.submission import KeyRefused, Refusals, Submission
+from claude_batch.lifecycle.submission import ANSWER_SECONDS, KeyRefused, Refusals, Submission
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
 from claude_batch.wire.retry_policy import CONTACT, LONGEST_WAIT
@@ -64,12 +64,6 @@ _SAME_PAUSE = 60.0
 
 CHECKPOINTS_APART = 1.0
 """Minimum seconds between two checkpoints of the ledger's log."""
-
-ANSWER_SECONDS = 10.0
-"""Seconds that a stopping driver waits for the answer to a POST whose last bytes are sent.
-
-After this time the sending is unknown, and the next driver finds its outcome in the list. That
-costs time (`settling`) but no money. The API answers large batches within seconds."""
 
 LONGEST_SLEEP = 60.0
 """Longest time in seconds between two passes, whatever the clock shows."""
@@ -172,7 +166,7 @@ class Driver(DriverPart):
         if self._contact_task is not None:
             self._contact_task.cancel()
         if self._submission.under_way:
-            self._submission.give_up_after(ANSWER_SECONDS)
+            self._submission.give_up_soon()
         elif self._send_task is not None:
             self._send_task.cancel()
 
@@ -404,7 +398,7 @@ class Driver(DriverPart):
             sending = self._send_task
             is_other = sending is not asyncio.current_task()
             if sending is not None and is_other and self._submission.under_way:
-                self._submission.give_up_after(ANSWER_SECONDS)
+                self._submission.give_up_soon()
                 await asyncio.wait([sending], timeout=ANSWER_SECONDS + 1.0)
             raise
 

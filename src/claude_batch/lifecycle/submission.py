@@ -204,6 +204,12 @@ class Refusals(DriverPart):
 CHUNK_BYTES = 1 << 16
 """Bytes that are sent at once; so few that a write timeout means a stalled connection."""
 
+ANSWER_SECONDS = 10.0
+"""Seconds that a stopping driver waits for the answer to a POST whose last bytes are sent.
+
+After this time the sending is unknown, and the next driver finds its outcome in the list. That
+costs time (`settling`) but no money. The API answers large batches within seconds."""
+
 BROKEN_UPLOADS_ARE_413 = 3
 """Number of broken uploads in a row that count as a 413.
 
@@ -248,14 +254,13 @@ class Submission(DriverPart):
         """Whether an intent is on disk whose outcome is not on disk yet."""
         self._answer_deadline: asyncio.Timeout | None = None
 
-    def give_up_after(self, seconds: float) -> None:
-        """Limit the wait for the answer to a POST in progress.
+    def give_up_soon(self) -> None:
+        """Limit the wait for the answer to a POST in progress to `ANSWER_SECONDS`.
 
-        If its last bytes are sent, the batch then becomes unknown. An answer that has arrived is
-        still recorded.
+        An answer that has arrived is still recorded.
         """
         if self._answer_deadline is not None:
-            self._answer_deadline.reschedule(asyncio.get_running_loop().time() + seconds)
+            self._answer_deadline.reschedule(asyncio.get_running_loop().time() + ANSWER_SECONDS)
 
     async def send(self, leader: Leader, batch_id: int) -> None:
         """Send one batch once, and record the outcome. Raises `KeyRefused`."""
