@@ -19,7 +19,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
@@ -87,13 +87,21 @@ FAILED_TOGETHER = 1_000
 """Most requests of a refused batch that fail in one transaction."""
 
 
+class _Refusal(NamedTuple):
+    """Why a batch was refused, as its row has it in JSON."""
+
+    error_type: str | None
+    message: str
+    request_id: str | None = None
+
+
 class Refusals(DriverPart):
     """The judge of one workspace's refused batches."""
 
     def too_large(self, tx: Transaction, row: Any, note: str) -> None:
         """Split a batch in two; a single request that is too large fails."""
         if batch_contents.split(tx, row.id, self._ledger.now()) is None:
-            self._fail(tx, row, 0, "request_too_large", note)
+            self._fail(tx, row, _Refusal("request_too_large", note))
             self.put_off_probe(tx, row.workspace_id)
 
     def put_off_probe(self, tx: Transaction, workspace_id: int) -> None:
@@ -113,33 +121,24 @@ class Refusals(DriverPart):
 
     def fail_next(self, tx: Transaction, row: Any, fault: ApiFault) -> bool:
         """Fail some more requests of such a batch; False if it has none."""
-        error_type = fault.error_type or "billing_error"
-        return self._fail(
-            tx, row, 0, error_type, fault.message, fault.request_id, most=FAILED_TOGETHER
-        )
+        refusal = _Refusal(fault.error_type or "billing_error", fault.message, fault.request_id)
+        return self._fail(tx, row, refusal, most=FAILED_TOGETHER)
 
     def bad_request(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
         """Handle a 400: fail the request that it names, or split the batch to find it."""
+        refusal = _Refusal(fault.error_type, fault.message, fault.request_id)
         named = _NAMED_REQUEST.search(fault.message)
-        if named and self._fail(
-            tx,
-            row,
-            int(named[1]),
-            fault.error_type or "invalid_request_error",
-            fault.message,
-            fault.request_id,
-        ):
+        if named and self._fail(tx, row, refusal, int(named[1])):
             self.put_off_probe(tx, row.workspace_id)
             return
-        refusal = json.dumps([fault.error_type, fault.message, fault.request_id])
         halted = workspaces.workspace_row(tx, row.workspace_id).halted is not None
-        batch_contents.note_refusal(tx, row.id, refusal)
+        batch_contents.note_refusal(tx, row.id, json.dumps(refusal))
         other = batch_contents.other_half(tx, row.id)
         alike = (
             other is not None
             and other.state == BatchState.PACKED
             and other.refusal is not None
-            and json.loads(other.refusal)[:2] == json.loads(refusal)[:2]
+            and _Refusal(*json.loads(other.refusal))[:2] == refusal[:2]
         )
         if halted or alike:
             # A probe or the second half was refused like all before.
@@ -166,19 +165,10 @@ class Refusals(DriverPart):
 
     def _part(self, tx: Transaction, row: Any) -> None:
         if batch_contents.split(tx, row.id, self._ledger.now()) is None:
-            error_type, message, request_id = json.loads(row.refusal)
-            self._fail(tx, row, 0, error_type or "invalid_request_error", message, request_id)
+            self._fail(tx, row, _Refusal(*json.loads(row.refusal)))
 
     def _fail(
-        self,
-        tx: Transaction,
-        row: Any,
-        index: int,
-        error_type: str,
-        message: str,
-        request_id: str | None = None,
-        *,
-        most: int = 1,
+        self, tx: Transaction, row: Any, refusal: _Refusal, index: int = 0, *, most: int = 1
     ) -> bool:
         """End requests from a 0-based position of a batch on as errored, at most ``most``.
 
@@ -189,11 +179,14 @@ class Refusals(DriverPart):
             return False
         # The row may have been read before the POST was counted.
         posts = batch_contents.batch(tx, row.id).posts
+        error_type = refusal.error_type or "invalid_request_error"
         lines: dict[int, bytes] = {}
         for request in found:
             sent = request.sendings + posts
             identifier = custom_id(request.id, self._ledger.incarnation, sent)
-            lines[request.seq] = errored_line(identifier, error_type, message, request_id)
+            lines[request.seq] = errored_line(
+                identifier, error_type, refusal.message, refusal.request_id
+            )
         now = self._ledger.now()
         submissions.fail_packed(tx, row.id, lines, error_type=error_type, now=now)
         return True
