@@ -34,7 +34,6 @@ from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.polling import (
     MANY,
     Evidence,
-    Polling,
     split_lines,
 )
 from claude_batch.money.prices import Prices
@@ -222,7 +221,6 @@ class Collection(Evidence):
     def __init__(self, context: DriverContext) -> None:
         """Set up the collector."""
         super().__init__(context)
-        self._polling = Polling(context)
         self._failures: Counter[int] = Counter()
         """How many fetches in a row have broken off, by batch."""
 
@@ -375,8 +373,8 @@ class Collection(Evidence):
         fetched.error, fetched.is_whole = error, False
         if isinstance(error, ApiError) and error.fault.status == 404:
             row = fetched.row
-            fetched.not_found_since, lasted = self._polling.absence_of(row)
-            found = lasted and await self._polling.look_for(leader, row)
+            fetched.not_found_since, lasted = self.absence_of(row)
+            found = lasted and await self.look_for(leader, row)
             fetched.is_gone = found is True
             # The API shows the batch, so only its results are missing.
             fetched.is_whole = isinstance(found, RemoteBatch)
