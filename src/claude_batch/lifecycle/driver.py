@@ -40,7 +40,7 @@ from claude_batch.lifecycle.live_driver import LiveCalls
 from claude_batch.lifecycle.packer import pack_due, reserve_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
-from claude_batch.lifecycle.submission import ANSWER_SECONDS, KeyRefused, Refusals, Submission
+from claude_batch.lifecycle.submission import ANSWER_SECONDS, KeyRefused, Submission
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
 from claude_batch.wire.retry_policy import CONTACT, LONGEST_WAIT
@@ -95,7 +95,8 @@ class Driver(DriverPart):
         """Whether this process holds the leader lock of the workspace."""
         self.loops_have_ended: Callable[[], object] = lambda: None
         """Called when it delivers no more answers, although running tools may wait for some."""
-        self._closing = False
+        self.is_closing: bool = False
+        """Whether `stop` was called."""
         self._contact_task: asyncio.Future[float] | None = None
         self._checkpointed = float("-inf")
         self._weakness: Weakness | None = None
@@ -114,7 +115,6 @@ class Driver(DriverPart):
         self._polling = Polling(context)
         self._collection = Collection(context)
         self._reconciliation = Reconciliation(context)
-        self._refusals = Refusals(context)
         self._deadlines = Deadlines(context.ledger)
         self._live = LiveCalls(context, changed=self._live_changed)
         self._conversations = ConversationLoop(context, workbench, changed=self._turns_changed)
@@ -149,13 +149,8 @@ class Driver(DriverPart):
 
     def stop(self) -> None:
         """End soon; an upload in progress is aborted while that is still a definite no."""
-        self._closing = True
+        self.is_closing = True
         self._leave()
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether `stop` was called."""
-        return self._closing
 
     def _leave(self) -> None:
         self._context.is_leaving = True
@@ -177,7 +172,7 @@ class Driver(DriverPart):
         may or may not be stored. It then begins again like any other driver.
         """
         warned = float("-inf")
-        while not self._closing:
+        while not self.is_closing:
             try:
                 await self._drive_until_left()
             except* LedgerError as errors:
@@ -380,7 +375,7 @@ class Driver(DriverPart):
             raise
         finally:
             fault, self._fault = self._fault, None
-            self._context.is_leaving = self._closing
+            self._context.is_leaving = self.is_closing
         if fault is not None:
             raise fault
 
@@ -557,7 +552,7 @@ class Driver(DriverPart):
         while True:
             with self._ledger.read() as tx:
                 batch_id = batch_contents.next_packed(tx, leader.workspace_id)
-            if batch_id is not None or not self._refusals.go_on(leader):
+            if batch_id is not None or not self._submission.refusals.go_on(leader):
                 return batch_id
 
     async def _poll_pass(self, leader: Leader) -> float:

@@ -242,7 +242,7 @@ class Submission(DriverPart):
         self._armed = False
         self._probed: float | None = None
         """When the halt began that the batch under way probes; None if there was no halt."""
-        self._refusals = Refusals(context)
+        self.refusals: Refusals = Refusals(context)
         self.under_way: bool = False
         """Whether an intent is on disk whose outcome is not on disk yet."""
         self._answer_deadline: asyncio.Timeout | None = None
@@ -510,7 +510,7 @@ class Submission(DriverPart):
                 tx, row.id, note=error.reason, broken_upload=broke
             )
             if broken >= BROKEN_UPLOADS_ARE_413:
-                self._refusals.too_large(tx, row, "the upload broke three times in a row")
+                self.refusals.too_large(tx, row, "the upload broke three times in a row")
             else:
                 self._wait(tx, leader, error.reason)
 
@@ -523,11 +523,11 @@ class Submission(DriverPart):
         with self._ledger.write(leader) as tx:
             submissions.mark_definite_no(tx, row.id, note=note)
             if verdict is SendVerdict.TOO_LARGE:
-                self._refusals.too_large(tx, row, note)
+                self.refusals.too_large(tx, row, note)
             elif verdict is SendVerdict.BAD_REQUEST:
-                self._refusals.bad_request(tx, row, fault)
+                self.refusals.bad_request(tx, row, fault)
             elif verdict is SendVerdict.CUSTOMER:
-                self._refusals.customer(tx, row, fault)
+                self.refusals.customer(tx, row, fault)
             elif verdict in (SendVerdict.WAIT, SendVerdict.UNKNOWN):
                 self._wait(tx, leader, note, fault.retry_after)
             else:
@@ -545,12 +545,12 @@ class Submission(DriverPart):
             reach(CrashPoint.BETWEEN_REFUSED)
             await asyncio.sleep(0)
             with self._ledger.write(leader) as tx:
-                more = self._refusals.fail_next(tx, row, fault)
+                more = self.refusals.fail_next(tx, row, fault)
 
     def _unknown(self, leader: Leader, row: Any, note: str) -> None:
         with self._ledger.write(leader) as tx:
             submissions.mark_unknown(tx, row.id, note=note, now=self._ledger.now())
-            self._refusals.put_off_probe(tx, leader.workspace_id)
+            self.refusals.put_off_probe(tx, leader.workspace_id)
         self._reporter.unknown(row, note)
 
     def _unresolved(self, leader: Leader, row: Any, remote_id: str) -> None:
@@ -586,4 +586,4 @@ class Submission(DriverPart):
         self._failures += 1
         until = self._ledger.now() + SENDING(self._failures, asked or None)
         workspaces.wait_until(tx, leader.workspace_id, until, reason)
-        self._refusals.put_off_probe(tx, leader.workspace_id)
+        self.refusals.put_off_probe(tx, leader.workspace_id)
