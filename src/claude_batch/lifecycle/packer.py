@@ -22,8 +22,6 @@ def plan_cut(
     queued: Iterable[Queued],
     policies: Mapping[str, Record],
     *,
-    max_requests: int = MAX_REQUESTS,
-    max_body: int = MAX_BODY_BYTES,
     avoid: Collection[int] = (),
 ) -> Cut | None:
     """Return the first queued requests up to the next limit, or `None` if none is queued.
@@ -33,7 +31,7 @@ def plan_cut(
     few requests less make another count, these wait for the next batch.
     """
     count = total = last = 0
-    limit, poll, max_poll = max_requests, float("inf"), float("inf")
+    limit, poll, max_poll = MAX_REQUESTS, float("inf"), float("inf")
     run: str | None = None
     steps: deque[tuple[int, int, int]] = deque(maxlen=len(avoid) + 1)
     for seq, size, run_id in queued:
@@ -45,7 +43,7 @@ def plan_cut(
             limit = min(limit, policy.max_requests)
             poll = min(poll, policy.poll_interval)
             max_poll = min(max_poll, policy.max_poll_interval)
-        if count and (count + 1 > limit or body_length(count + 1, total + size) > max_body):
+        if count and (count + 1 > limit or body_length(count + 1, total + size) > MAX_BODY_BYTES):
             break
         count, total, last = count + 1, total + size, seq
         if avoid:
