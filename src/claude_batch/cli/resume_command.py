@@ -571,7 +571,7 @@ def _words(sending: UnknownSending, now: float, missing: int, options: ProviderO
     lines[0] += f": {sending.reason}"
     if missing:
         results = count_of(missing, "result")
-        fetch = options.command("retry", sending.run_id, "--only", "missing")
+        fetch = options.command("results", sending.run_id, "--refetch", "-o", "OUT")
         lines.append(f"  {results} can be fetched first, free of charge, with: {fetch}")
     if sending.lost:
         lines.append("  they ended as lost; send them again with --resubmit")

@@ -54,6 +54,8 @@ class StatusReport(msgspec.Struct, frozen=True):
     """Of a single run, the lines about its failed requests."""
     workers: tuple[Worker, ...] = ()
     """The living processes, if the ledger is on a server."""
+    completed: Callable[[str], str] = str
+    """Adds the flags that were typed to the commands in a message."""
 
     def to_dict(self) -> Any:
         """Return a list of statuses as plain values; of a single run one, with more fields."""
@@ -73,7 +75,7 @@ class StatusReport(msgspec.Struct, frozen=True):
             return Group(runs, *map(Text, workers))
         words = ", ".join(progress_words(self.progress))
         more = (words, *self.failures, _cache_line(self.cost.total), *workers)
-        return run_details(self.statuses[0], [line for line in more if line])
+        return run_details(self.statuses[0], [line for line in more if line], self.completed)
 
     def lines(self) -> dict[str, str]:
         """Return a line for each run by its id."""
@@ -112,7 +114,7 @@ class StatusReader:
             cost = cost_in(tx, status.run_id, counts=status.counts)
             failures = failures_in(tx, status).details(status.run_id)
         lines = tuple(map(self._completed, failures))
-        return StatusReport((status,), now, progress, cost, lines, workers)
+        return StatusReport((status,), now, progress, cost, lines, workers, self._completed)
 
     def _with_flags(self, status: RunStatus) -> RunStatus:
         return replace(status, waiting_for=self._completed(status.waiting_for))

@@ -31,6 +31,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.quantities import nano_dollars
+from claude_batch.core.settings import check_arguments
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import (
     cancellations,
@@ -695,6 +696,8 @@ class Run(Closing):
         self._cancelling = False
 
     def _pages(self, ordered: bool) -> Generator[Pause | list[ActorResult], Any, None]:
+        check_arguments(bool, ordered=ordered)
+        ordered = ordered is not False
         yield from self._until_settled()
         total = self._row.request_count
         cursor = ResultCursor(self._engine.ledger, self.id, total, self._result, ordered=ordered)

@@ -42,8 +42,8 @@ from claude_batch.ledger.retries import Rerun
 from claude_batch.ledger.single_calls import digest_of
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import (
+    Reservations,
     bound_cost,
-    count_under_way,
     today,
     tokens_of_files,
     unbounded_error,
@@ -497,7 +497,7 @@ class RunWriter:
     def _count_under_way(self, of: Sequence[BudgetKey]) -> None:
         """Count what was sent before these budgets, which come with this run."""
         if of and self._prices is not None:
-            count_under_way(self.ledger, None, self._prices, of, self.ledger.now())
+            Reservations(self.ledger, self._prices, self.ledger.now()).count_under_way(of)
 
     def _finish(self, tx: Transaction, new: bool) -> tuple[Any | None, Rerun | None, int]:
         """Return the row of the earlier run, what it holds, and the stamp; None for a new run."""
