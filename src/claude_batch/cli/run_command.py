@@ -479,8 +479,7 @@ def _parking(options: ProviderOptions) -> Generator[list[str]]:
         yield stored
     except KeyboardInterrupt:
         if stored:
-            ended = "ended" if options.sandbox else "parked"
-            say(f"{ended}; {options.how_to_go_on(stored[0])}")
+            say(f"{options.ended}; {options.how_to_go_on(stored[0])}")
         else:
             say("interrupted while the input was read; nothing was stored or sent")
         raise SystemExit(Exit.PARKED) from None
