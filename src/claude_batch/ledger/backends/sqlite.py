@@ -205,8 +205,6 @@ class SqliteBackend(Backend):
 
     def error(self, what: str, cause: BaseException | str) -> LedgerError:
         is_written = self.address in written_ledgers
-        if isinstance(cause, str):
-            return sqlite_file.damaged_error(self.location, cause, written=is_written)
         return sqlite_file.ledger_error(self.location, what, cause, written=is_written)
 
     def migrate(self, version: int) -> None:
