@@ -77,13 +77,13 @@ Feature: The sandbox's answers are deterministic and about their prompts
       | {"type": "object", "additionalProperties": false, "properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}, "c": {"type": "null"}}, "required": ["a"]} | {"a": 1, "b": true, "c": null} |
       | {"properties": {"a": {"const": 7}}, "required": ["a", "z"], "additionalProperties": {"type": "integer"}}                                                        | {"a": 7, "z": 1}               |
       | {"type": "array", "items": {"type": "number"}}                                                                                                                  | [1]                            |
-      | {"items": {"type": "number"}, "minItems": 3, "uniqueItems": true}                                                                                               | [1, 2, 3]                      |
-      | {"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 2, "uniqueItems": true}                                                                            | ["x", "y"]                     |
-      | {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": true}                                                                              | ["T", "T1"]                    |
-      | {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "uniqueItems": true}                                                                             | [true, true]                   |
-      | {"type": "array", "items": {}, "maxItems": 0}                                                                                                                   | []                             |
+      | {"items": {"type": "number"}, "description": "{minItems: 3, uniqueItems: True}"}                                                                                | [1, 2, 3]                      |
+      | {"type": "array", "items": {"enum": ["x", "y"]}, "description": "{minItems: 2, uniqueItems: True}"}                                                             | ["x", "y"]                     |
+      | {"type": "array", "items": {"type": "string"}, "description": "{minItems: 2, uniqueItems: True}"}                                                               | ["T", "T1"]                    |
+      | {"type": "array", "items": {"type": "boolean"}, "description": "{minItems: 2, uniqueItems: True}"}                                                              | [true, true]                   |
+      | {"type": "array", "items": {}, "description": "{maxItems: 0}"}                                                                                                  | []                             |
       | {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": false}                                                                    | [1, true]                      |
-      | {"prefixItems": [{"type": "integer"}], "items": {"type": "null"}, "minItems": 2}                                                                                | [1, null]                      |
+      | {"prefixItems": [{"type": "integer"}], "items": {"type": "null"}, "description": "{minItems: 2}"}                                                               | [1, null]                      |
       | {"type": "array", "items": true}                                                                                                                                | ["T"]                          |
       | {"enum": ["red", "green"]}                                                                                                                                      | "red"                          |
       | {"type": ["integer", "null"]}                                                                                                                                   | 1                              |
@@ -97,7 +97,7 @@ Feature: The sandbox's answers are deterministic and about their prompts
       | {"oneOf": [{"const": "a"}]}                                                                                                                                                              | "a"              |
       | {"type": "object", "additionalProperties": false, "properties": {"x": {"type": "integer"}}, "required": ["x"], "anyOf": [{"properties": {"y": {"type": "integer"}}, "required": ["y"]}]} | {"y": 1, "x": 1} |
       | {"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"properties": {"b": {"type": "integer"}}, "required": ["b"]}, true]}                                          | {"b": 1, "a": 1} |
-      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "integer", "minimum": 5}}}                                                                                                                 | 5                |
+      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "integer", "description": "{minimum: 5}"}}}                                                                                                | 5                |
       | {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"const": 3}}}                                                                                                                                 | 3                |
       | {"$ref": "#/$defs/none"}                                                                                                                                                                 | "T"              |
       | {"$ref": "#/$defs/none/deeper", "$defs": {"none": 7}}                                                                                                                                    | "T"              |
@@ -105,34 +105,34 @@ Feature: The sandbox's answers are deterministic and about their prompts
   Scenario: A JSON schema gets a valid instance: Strings
     Given a sandbox
     Then the sandbox makes an instance of a schema as follows
-      | schema                                                | instance                               |
-      | {"type": "string"}                                    | "T"                                    |
-      | {"type": "string", "format": "date", "minLength": 12} | "2026-11-21xx"                         |
-      | {"type": "string", "maxLength": 0}                    | ""                                     |
-      | {"type": "string", "format": "date-time"}             | "2026-11-21T12:00:00Z"                 |
-      | {"type": "string", "format": "uuid"}                  | "00000000-0000-4000-8000-000000000000" |
-      | {"type": "string", "format": "email"}                 | "sandbox@example.com"                  |
-      | {"type": "string", "pattern": "^[0-9]{5}$"}           | "00000"                                |
-      | {"type": "string", "pattern": "^neverever$"}          | "T"                                    |
-      | {"type": "string", "pattern": "["}                    | "T"                                    |
+      | schema                                                                 | instance                               |
+      | {"type": "string"}                                                     | "T"                                    |
+      | {"type": "string", "format": "date", "description": "{minLength: 12}"} | "2026-11-21xx"                         |
+      | {"type": "string", "description": "{maxLength: 0}"}                    | ""                                     |
+      | {"type": "string", "format": "date-time"}                              | "2026-11-21T12:00:00Z"                 |
+      | {"type": "string", "format": "uuid"}                                   | "00000000-0000-4000-8000-000000000000" |
+      | {"type": "string", "format": "email"}                                  | "sandbox@example.com"                  |
+      | {"type": "string", "pattern": "^[0-9]{5}$"}                            | "00000"                                |
+      | {"type": "string", "pattern": "^neverever$"}                           | "T"                                    |
+      | {"type": "string", "pattern": "["}                                     | "T"                                    |
 
   Scenario: A JSON schema gets a valid instance: Numbers
     Given a sandbox
     Then the sandbox makes an instance of a schema as follows
-      | schema                                                                | instance |
-      | {"type": "integer", "minimum": 10}                                    | 10       |
-      | {"type": "integer", "maximum": -3}                                    | -3       |
-      | {"type": "integer", "exclusiveMinimum": 4}                            | 5        |
-      | {"type": "integer", "exclusiveMaximum": 0}                            | -1       |
-      | {"type": "integer", "minimum": 3, "multipleOf": 5}                    | 5        |
-      | {"type": "integer", "maximum": 0, "minimum": -4, "multipleOf": 3}     | 0        |
-      | {"type": "integer", "minimum": 2.5}                                   | 3        |
-      | {"type": "integer", "maximum": 0.5}                                   | 0        |
-      | {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.5}    | 0.375    |
-      | {"type": "number", "exclusiveMinimum": 2}                             | 3        |
-      | {"minimum": 1.5}                                                      | 1.5      |
-      | {"type": "number", "minimum": 1, "maximum": 1.4, "multipleOf": 0.5}   | 1        |
-      | {"type": "number", "minimum": 1.2, "maximum": 1.4, "multipleOf": 0.5} | 1.0      |
+      | schema                                                                             | instance |
+      | {"type": "integer", "description": "{minimum: 10}"}                                | 10       |
+      | {"type": "integer", "description": "{maximum: -3}"}                                | -3       |
+      | {"type": "integer", "description": "{exclusiveMinimum: 4}"}                        | 5        |
+      | {"type": "integer", "description": "{exclusiveMaximum: 0}"}                        | -1       |
+      | {"type": "integer", "description": "{minimum: 3, multipleOf: 5}"}                  | 5        |
+      | {"type": "integer", "description": "{maximum: 0, minimum: -4, multipleOf: 3}"}     | 0        |
+      | {"type": "integer", "description": "{minimum: 2.5}"}                               | 3        |
+      | {"type": "integer", "description": "{maximum: 0.5}"}                               | 0        |
+      | {"type": "number", "description": "{exclusiveMinimum: 0, exclusiveMaximum: 0.5}"}  | 0.375    |
+      | {"type": "number", "description": "{exclusiveMinimum: 2}"}                         | 3        |
+      | {"minimum": 1.5}                                                                   | 1.5      |
+      | {"type": "number", "description": "{minimum: 1, maximum: 1.4, multipleOf: 0.5}"}   | 1        |
+      | {"type": "number", "description": "{minimum: 1.2, maximum: 1.4, multipleOf: 0.5}"} | 1.0      |
 
   Scenario: A recursive schema gets an instance that ends
     Given a sandbox
@@ -153,7 +153,7 @@ Feature: The sandbox's answers are deterministic and about their prompts
       """
       {"model": "claude-haiku-4-5", "max_tokens": 900, "tools": [
          {"name": "look", "input_schema": {"type": "object", "properties": {"far": {"type": "boolean"}}}},
-         {"name": "final", "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}}}}],
+         {"name": "final", "input_schema": {"type": "object", "properties": {"n": {"type": "integer", "minimum": 3}}}}],
        "tool_choice": <choice>, "messages": [{"role": "user", "content": "<prompt>"}]}
       """
     Then the sandbox's answer has the fields
@@ -165,10 +165,10 @@ Feature: The sandbox's answers are deterministic and about their prompts
 
     Examples:
       | choice                           | prompt                  | tool  | input         |
-      | {"type": "any"}                  | Go                      | final | {"n": 1}      |
+      | {"type": "any"}                  | Go                      | final | {"n": 3}      |
       | {"type": "any"}                  | Use [[tool:look]] first | look  | {"far": true} |
       | {"type": "tool", "name": "look"} | Go                      | look  | {"far": true} |
-      | {"type": "auto"}                 | Use [[tool:final]]      | final | {"n": 1}      |
+      | {"type": "auto"}                 | Use [[tool:final]]      | final | {"n": 3}      |
       | null                             | Use [[tool:look]]       | look  | {"far": true} |
 
   Scenario Outline: Otherwise the answer to an offer of tools is text
@@ -181,15 +181,30 @@ Feature: The sandbox's answers are deterministic and about their prompts
     Then the sandbox's message stops for "end_turn" with 1 blocks
 
     Examples:
-      | tools              | choice           | content                                                                   |
-      | [{"name": "look", "input_schema": {}}] | {"type": "auto"} | "Go"                                                                      |
-      | [{"name": "look", "input_schema": {}}] | {"type": "none"} | "[[tool:look]]"                                                           |
-      | [{"name": "look", "input_schema": {}}] | {"type": "auto"} | "[[tool:other]]"                                                          |
-      | [{"name": "look", "input_schema": {}}] | null             | "Go"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "[[tool:look]]"}] |
-      | []                 | {"type": "auto"} | "Go"                                                                      |
-      | null               | {"type": "none"} | "Go"                                                                      |
-      | [{"type": "mcp_toolset", "mcp_server_name": "n"}] | {"type": "any"}               | "Go" |
-      | [{"type": "mcp_toolset", "mcp_server_name": "n"}] | {"type": "tool", "name": "x"} | "Go" |
+      | tools                                             | choice                        | content                                                                                                                                                                                           |
+      | [{"name": "look", "input_schema": {}}]            | {"type": "auto"}              | "Go"                                                                                                                                                                                              |
+      | [{"name": "look", "input_schema": {}}]            | {"type": "none"}              | "[[tool:look]]"                                                                                                                                                                                   |
+      | [{"name": "look", "input_schema": {}}]            | {"type": "auto"}              | "[[tool:other]]"                                                                                                                                                                                  |
+      | [{"name": "look", "input_schema": {}}]            | null                          | "Go"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "[[tool:look]]"}] |
+      | []                                                | {"type": "auto"}              | "Go"                                                                                                                                                                                              |
+      | null                                              | {"type": "none"}              | "Go"                                                                                                                                                                                              |
+      | [{"type": "mcp_toolset", "mcp_server_name": "n"}] | {"type": "any"}               | "Go"                                                                                                                                                                                              |
+      | [{"type": "mcp_toolset", "mcp_server_name": "n"}] | {"type": "tool", "name": "x"} | "Go"                                                                                                                                                                                              |
+
+  Scenario: The answer that follows the calls of tools has the requested schema
+    Given a sandbox
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 900, "tools": [{"name": "look", "input_schema": {"type": "object"}}],
+       "output_config": {"format": {"type": "json_schema", "schema":
+         {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": false}}},
+       "messages": [{"role": "user", "content": "Go [[sandbox:tools]]"},
+         {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look", "input": {}}]},
+         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "far"}]}]}
+      """
+    Then the sandbox's answer has the fields
+      | field          | value       |
+      | content.0.text | "{\"n\":1}" |
 
   Scenario: A cited document is cited
     Given a sandbox

@@ -14,17 +14,19 @@ Feature: The sandbox keeps batches as the API does
     And the sandbox shows 0 batches
 
     Examples:
-      | body                                                                            | message                                                  |
-      | {"requests": [                                                                  | not valid JSON                                           |
-      | []                                                                              | body: Input should be a valid dictionary                 |
-      | {}                                                                              | requests: Field required                                 |
-      | {"requests": {}}                                                                | requests: Input should be a valid list                   |
-      | {"requests": []}                                                                | at least 1 item                                          |
-      | {"requests": [{"params": {}}]}                                                  | requests.0.custom_id: Field required                     |
-      | {"requests": [{"custom_id": 7, "params": {}}]}                                  | requests.0.custom_id: Input should be a valid string     |
-      | {"requests": [{"custom_id": "a"}]}                                              | requests.0.params: Field required                        |
-      | {"requests": [{"custom_id": "a b", "params": {}}]}                              | requests.0.custom_id: String should match pattern        |
-      | {"requests": [{"custom_id": "", "params": {}}]}                                 | requests.0.custom_id: String should match pattern        |
+      | body                                                                               | message                                                                           |
+      | {"requests": [                                                                     | not valid JSON                                                                    |
+      | []                                                                                 | body: Input should be a valid dictionary                                          |
+      | {}                                                                                 | requests: Field required                                                          |
+      | {"requests": {}}                                                                   | requests: Input should be a valid list                                            |
+      | {"requests": []}                                                                   | at least 1 item                                                                   |
+      | {"requests": [{"params": {}}]}                                                     | requests.0.custom_id: Field required                                              |
+      | {"requests": [{"custom_id": 7, "params": {}}]}                                     | requests.0.custom_id: Input should be a valid string                              |
+      | {"requests": [{"custom_id": "a"}]}                                                 | requests.0.params: Field required                                                 |
+      | {"requests": [{"custom_id": "a", "params": {}, "body": {}}]}                       | requests.0.body: Extra inputs are not permitted                                   |
+      | {"requests": [{"custom_id": "a", "params": {}}], "metadata": {}}                   | metadata: Extra inputs are not permitted                                          |
+      | {"requests": [{"custom_id": "a b", "params": {}}]}                                 | requests.0.custom_id: String should match pattern                                 |
+      | {"requests": [{"custom_id": "", "params": {}}]}                                    | requests.0.custom_id: String should match pattern                                 |
       | {"requests": [{"custom_id": "a", "params": {}}, {"custom_id": "a", "params": {}}]} | requests: custom_id's must be unique within a batch. Duplicate custom_id found: a |
 
   Scenario: A batch may not hold more requests than the limit

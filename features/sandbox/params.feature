@@ -77,6 +77,10 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools.0.custom.input_schema: Field required |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "mcp_servers": [], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | mcp_servers: Extra inputs are not permitted |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {"type": "array", "items": {"type": "object", "properties": {}}}}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | 'additionalProperties' must be explicitly set to false |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "additionalProperties": false, "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}}}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | output_config.format.schema: For 'integer' type, properties maximum, minimum are not supported |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "additionalProperties": false, "properties": {"n": {"anyOf": [{"type": "null"}, {"type": "string", "maxLength": 9}]}}}}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | output_config.format.schema: For 'string' type, property 'maxLength' is not supported |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {"type": "array", "minItems": 2, "items": {"type": "string"}}}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | output_config.format.schema: For 'array' type, 'minItems' values other than 0 or 1 are not supported |
+      | {"model": "claude-opus-4-6", "max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 1024}, "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | Thinking may not be enabled when tool_choice forces tool use. |
 
     Examples: Blocks
       | params                                                                             | kind                  | message                          |
@@ -132,12 +136,18 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | r0        | <ending> |
 
     Examples:
-      | sampling                               | ending                |
-      | "temperature": 0.5, "top_p": 1, "top_k": 40 | succeeded        |
-      | "temperature": 1.5                     | invalid_request_error |
-      | "temperature": "warm"                  | invalid_request_error |
-      | "top_p": -0.1                          | invalid_request_error |
-      | "top_k": true                          | invalid_request_error |
+      | sampling                                             | ending                |
+      | "temperature": 0.5, "top_k": 40                      | succeeded             |
+      | "temperature": 1, "thinking": {"type": "adaptive"}   | succeeded             |
+      | "top_p": 0.95, "thinking": {"type": "adaptive"}      | succeeded             |
+      | "temperature": 1, "top_p": 1                         | invalid_request_error |
+      | "temperature": 0.5, "thinking": {"type": "adaptive"} | invalid_request_error |
+      | "top_p": 0.9, "thinking": {"type": "adaptive"}       | invalid_request_error |
+      | "top_k": 4, "thinking": {"type": "adaptive"}         | invalid_request_error |
+      | "temperature": 1.5                                   | invalid_request_error |
+      | "temperature": "warm"                                | invalid_request_error |
+      | "top_p": -0.1                                        | invalid_request_error |
+      | "top_k": true                                        | invalid_request_error |
 
   Scenario: Newer models take no sampling parameters under any version
     Given a sandbox

@@ -209,16 +209,18 @@ def _(context: Context, count: int) -> None:
     async def look(ledger: Ledger, work: Counter[str]) -> list[str]:
         watched = RunWatches(ledger)
         for watch in watches:
-            watched.wait(watch, 0, Future(), 0)
-        watched.look(1)
+            watched.wait(watch, 0, Future())
+        watched.version = 1
+        watched.look()
         futures: dict[str, Future[int]] = {watch.run_id: Future() for watch in watches}
         for watch in watches:
-            watched.wait(watch, 1, futures[watch.run_id], 1)
+            watched.wait(watch, 1, futures[watch.run_id])
         assert not any(future.done() for future in futures.values())
         with ledger.write() as tx:
             cancellations.cancel_run(tx, runs[-1], time.time())
         work.clear()
-        watched.look(2)
+        watched.version = 2
+        watched.look()
         context.work = {**getattr(context, "work", {}), count: Counter(work)}
         return [run_id for run_id, future in futures.items() if future.done()]
 
@@ -234,10 +236,10 @@ def _(context: Context, count: int) -> None:
 @when("callers wait for calls of {count:d} runs, and one delivery is counted")
 def _(context: Context, count: int) -> None:
     async def deliver(ledger: Ledger, work: Counter[str]) -> None:
-        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 4)
+        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 2)
         for n in range(count):
             waiter = Waiter(CallFuture(), n, f"run-{n}", None, cb.BatchProcessingMode())
-            waiting.add(waiter, seconds=60.0)
+            waiting.add(waiter, seconds=60.0, since=0)
         waiting.deliver()
         work.clear()
         waiting.deliver()
@@ -251,7 +253,7 @@ def _(context: Context, count: int) -> None:
 
 @then("calls that wait in a run of {count:d} answers read at most {most:d} of them")
 def _(context: Context, count: int, most: int) -> None:
-    """One waits for the last answer, and one for an answer that comes later."""
+    """Two wait for answers that come later, one after the other."""
     make_provider(context)
     run = context.actor.submit_sync([f"prompt {n}" for n in range(count)])
     run.wait_sync()
@@ -259,9 +261,13 @@ def _(context: Context, count: int, most: int) -> None:
     of_run = requests.c.run_id == run.id
     seqs = ledger_values(select(requests.c.seq).where(of_run).order_by(requests.c.seq))
     [last] = ledger_values(select(func.max(requests.c.finished)).where(of_run))
-    later = update(requests).where(requests.c.seq == seqs[-2])
-    with writing() as tx:
-        tx.execute(later.values(state=RequestState.QUEUED, finished=None))
+
+    def change(some: list[int], state: RequestState, finished: int | None) -> None:
+        with writing() as tx:
+            chosen = update(requests).where(requests.c.seq.in_(some))
+            tx.execute(chosen.values(state=state, finished=finished))
+
+    change(seqs[-2:], RequestState.QUEUED, None)
     read = Counter[str]()
     answers_since = queries.answers_since
 
@@ -271,15 +277,16 @@ def _(context: Context, count: int, most: int) -> None:
         return found
 
     async def deliver(ledger: Ledger) -> None:
-        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 4)
+        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 2)
         futures = [CallFuture(), CallFuture()]
         for seq, future in zip(seqs[-2:], futures, strict=True):
             waiter = Waiter(future, seq, run.id, None, cb.BatchProcessingMode())
-            waiting.add(waiter, seconds=60.0)
+            waiting.add(waiter, seconds=60.0, since=last)
+        waiting.deliver()
+        change(seqs[-1:], RequestState.SUCCEEDED, last + 1)
         waiting.deliver()
         assert [each.done() for each in futures] == [False, True]
-        with writing() as tx:
-            tx.execute(later.values(state=RequestState.SUCCEEDED, finished=last + 1))
+        change(seqs[-2:-1], RequestState.SUCCEEDED, last + 2)
         waiting.deliver()
         assert all(each.done() for each in futures)
 

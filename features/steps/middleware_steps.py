@@ -21,7 +21,7 @@ from staging import make_provider
 from toolbox import Unreadable
 
 import claude_batch as cb
-from claude_batch.lifecycle.threads import SharedEventLoop
+from claude_batch.lifecycle.threads import DaemonThreads, SharedEventLoop
 from claude_batch.providers import middleware_runner
 
 
@@ -386,9 +386,9 @@ def _(context: Context, what: str) -> None:
 def _(context: Context, count: int) -> None:
     # Those that earlier scenarios have left to wait are not this one's.
     context.add_cleanup(setattr, middleware_runner, "POOL", middleware_runner.POOL)
-    middleware_runner.POOL = middleware_runner.WorkerPool()
-    context.add_cleanup(setattr, middleware_runner, "WORKERS", middleware_runner.WORKERS)
-    middleware_runner.WORKERS = count
+    middleware_runner.POOL = DaemonThreads(
+        count, "claude-batch-middleware", stuck=middleware_runner.stuck_jobs
+    )
 
 
 @given("a batch provider that has it, with a time-out of {seconds:g} seconds")

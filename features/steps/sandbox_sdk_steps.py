@@ -51,12 +51,14 @@ def _(context: Context, name: str) -> None:
 
 @then("the official SDK parses a structured answer of the sandbox")
 def _(context: Context) -> None:
-    from pydantic import BaseModel
+    from pydantic import BaseModel, Field
 
     class Invoice(BaseModel):
-        number: str
-        total: float
-        lines: list[str]
+        # The SDK moves the bounds into descriptions.
+        number: str = Field(max_length=12, pattern="^[0-9]+$")
+        total: float = Field(gt=10, lt=11, description="In dollars {with tax}")
+        lines: list[str] = Field(min_length=2, max_length=4)
+        numbers: set[int] = Field(min_length=3)
         paid: bool | None
 
     parsed = sdk(context).messages.parse(

@@ -41,16 +41,12 @@ def _(context: Context, callers: int, go: list[int], cancelled: bool, kept_by: l
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     context.add_cleanup(ledger.close)
     seen: dict[str, list[int]] = {"taken": [], "let_go": [], "withdrawn": []}
-    left = seen["withdrawn"].append
     receipts = Receipts(lambda: None)
-    waiting = Waiting(
-        ledger,
-        receipts,
-        seen["let_go"].append,
-        left,
-        left,
-        lambda waiter: None,
-    )
+
+    def gone(seq: int, departure: str) -> None:
+        seen["let_go" if departure == "keep" else "withdrawn"].append(seq)
+
+    waiting = Waiting(ledger, receipts, gone, lambda waiter: None)
     futures = [CallFuture() for _ in range(callers)]
     mode = cb.BatchProcessingMode()
     waiters = [Waiter(each, seq, context.run.id, waiting, mode) for each in futures]
@@ -58,7 +54,7 @@ def _(context: Context, callers: int, go: list[int], cancelled: bool, kept_by: l
     async def come_and_go() -> None:
         for number, waiter in enumerate(waiters, 1):
             waiter.keeps = number in kept_by
-            waiting.add(waiter, seconds=60)
+            waiting.add(waiter, seconds=60, since=0)
         for number in go:
             if cancelled:
                 # It is gone, and has not been able to say so yet.

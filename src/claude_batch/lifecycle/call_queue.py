@@ -30,7 +30,7 @@ from claude_batch.lifecycle.api_sessions import (
     trouble_of,
 )
 from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
-from claude_batch.lifecycle.budget_room import bound_of, count_under_way, tokens_of_files
+from claude_batch.lifecycle.budget_room import Reservations, bound_of, tokens_of_files
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
@@ -102,9 +102,7 @@ class CallQueue:
         self._waiting = Waiting(
             self._ledger,
             self._receipts,
-            self._store.let_go,
-            self._store.left,
-            self._store.dropped,
+            self._store.gone,
             self._time_out,
         )
 
@@ -123,6 +121,8 @@ class CallQueue:
         If the caller cancels the future, a request that is not sent yet is withdrawn, unless it has
         a key or its ``keep`` is set. ``trace`` is the caller's ``traceparent``, if there is one.
         """
+        future.acknowledges = options.acknowledges
+        future.repeats = options.failure_ttl is not None
         self._queue(Call(session, encoded, options, self._ledger.now(), future, trace))
 
     def _queue(self, call: Call) -> None:
@@ -153,8 +153,8 @@ class CallQueue:
     async def _count_for(self, calls: Sequence[Call]) -> None:
         """Count what was sent before the budgets that these calls bring, on a thread."""
         of: list[BudgetKey] = [("actor", call.options.actor) for call in calls]
-        prices, now = self._prices, self._ledger.now()
-        await in_a_thread(count_under_way, self._ledger, None, prices, list(set(of)), now)
+        reservations = Reservations(self._ledger, self._prices, self._ledger.now())
+        await in_a_thread(reservations.count_under_way, list(set(of)))
         for call in calls:
             call.countings += 1
 
@@ -186,17 +186,18 @@ class CallQueue:
 
     def watch(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
         """Set ``future`` to the answer of a stored call, beside the callers that wait for it."""
+        future.acknowledges = True
         self._loop.soon(self._add_watcher, call, mode, future)
 
     def _add_watcher(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
         # The request stays, and its answer untaken, whatever this watcher does.
-        waiter = Waiter(
-            future, call.seq, call.run_id, None, mode, keeps=True, acknowledges=True, watches=True
-        )
-        self._waiting.add(waiter, seconds=mode.longest_wait(self._ledger.now()))
+        waiter = Waiter(future, call.seq, call.run_id, None, mode, keeps=True, watches=True)
+        try:
+            self._waiting.watch(waiter, seconds=mode.longest_wait(self._ledger.now()))
+        except LedgerError as error:
+            future.settle(error)
         future.stored(call.seq)
         future.on_leave(self._gone, waiter)
-        self._waiting.deliver_ended(call.seq)
 
     def cancel(self, seq: int) -> Future[None]:
         """Cancel a call even if it is sent; its callers get that outcome. Raises `LedgerError`."""
@@ -258,7 +259,7 @@ class CallQueue:
             if (conversation := call.options.conversation) is not None:
                 self._engine.workbench.give(waiter.run_id, conversation.tools, conversation.judge)
             until = call.begun + waiter.mode.longest_wait(call.begun)
-            self._waiting.add(waiter, seconds=until - self._ledger.now())
+            self._waiting.add(waiter, seconds=until - self._ledger.now(), since=flush.since)
             call.future.stored(waiter.seq)
             call.future.on_leave(gone, waiter)
         # Not before the waiters are there: an error here ends their waits.
@@ -285,7 +286,6 @@ class CallQueue:
             some = list(open_runs)
             for run_id in ended:
                 self._engine.workbench.forget(run_id)
-                self._waiting.forget(run_id)
         left.extend(some)
 
     # Answers and errors ----------------------------------------------------------------------
@@ -406,7 +406,7 @@ class CallQueue:
             if taken:
                 self._store.taken(seq, repeats)
             else:
-                self._store.let_go(seq)
+                self._store.gone(seq, "keep")
 
     def _note_farewells(self) -> None:
         if self._store.has_left:

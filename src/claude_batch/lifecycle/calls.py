@@ -7,10 +7,11 @@ With a relative deadline, only calls within a twentieth of it share a run.
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,6 +33,7 @@ from claude_batch.ledger import (
     single_calls,
 )
 from claude_batch.ledger.enqueue import NewRequest, NewRun
+from claude_batch.ledger.held_requests import Failure
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import NewCall, Orphan, Tried
 from claude_batch.ledger.store import Ledger, Record, Transaction
@@ -48,18 +50,18 @@ from claude_batch.lifecycle.pending_call import (
     Alone,
     Call,
     CallGroup,
-    CallWorkspace,
     digest_of_call,
     identity_of,
 )
 from claude_batch.lifecycle.tool_runner import ConversationSettings
-from claude_batch.lifecycle.waiters import Receipts, Waiter
+from claude_batch.lifecycle.waiters import Departure, Receipts, Waiter
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.bounds import may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders
 
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
+    from claude_batch.lifecycle.api_sessions import ApiSession
 
 _log = logging.getLogger(__name__)
 
@@ -89,8 +91,15 @@ def _is_within(seconds: float, since: float, now: float) -> bool:
     return 0 <= now - since < seconds
 
 
-_Orphans = dict[tuple[int, bytes], deque[Orphan]]
-"""Orphans by lane and digest; an equal call may take over each of them once."""
+class _Earlier(msgspec.Struct):
+    """Earlier requests that calls of one transaction may join, or whose failures they get."""
+
+    failures: Mapping[tuple[int, str, bytes], list[Failure]]
+    """By lane, actor and digest of the params."""
+    orphans: dict[tuple[int, bytes], deque[Orphan]]
+    """By lane and digest; an equal call may take over each of them once."""
+    tried: list[Tried]
+    """Those that the retries of clients' calls may join."""
 
 
 class Flush(msgspec.Struct):
@@ -111,6 +120,8 @@ class Flush(msgspec.Struct):
     bounded: set[str] = set()
     """Runs whose new calls must fit into a budget."""
     waiting: list[tuple[Call, Waiter]] = []
+    since: int = 0
+    """Stamp of the ledger before the transaction; the requests that calls wait for end later."""
     done: list[tuple[Call, Answer | ActorError]] = []
     given_failures: list[tuple[Call, Answer]] = []
     """Calls that get the failure of an equal one."""
@@ -145,6 +156,21 @@ class Flush(msgspec.Struct):
             )
 
 
+class _Notes(msgspec.Struct):
+    """What the next transaction writes about requests, by their row numbers."""
+
+    taken: list[int] = []
+    failed: list[int] = []
+    """Those taken that are failures which equal calls get again."""
+    let_go: list[int] = []
+    in_doubt: list[str] = []
+    """Ids of requests that may be stored, although their callers got an error."""
+    left: list[int] = []
+    """Withdrawn if they are not sent."""
+    dropped: list[int] = []
+    """Those left that are cancelled even if they are sent."""
+
+
 def _until(mode: BatchProcessingMode, now: float) -> float:
     """Return the time until which calls share a run: with a deadline, a twentieth of it.
 
@@ -175,45 +201,34 @@ class CallStore:
         """Runs that no new call joins any more, and of which something may still be remembered."""
         self._rejoined: set[int] = set()
         """Requests that the retry of a client's call has joined, until their answers are taken."""
-        self._taken: list[int] = []
-        self._failed: list[int] = []
-        self._let_go: list[int] = []
-        self._in_doubt: list[str] = []
-        """Ids of requests that may be stored, although their callers got an error."""
-        self._left: list[int] = []
-        self._dropped: list[int] = []
+        self._notes = _Notes()
 
     def taken(self, seq: int, failed: bool = False) -> None:
         """Mark an answer as received by its caller, in the next transaction.
 
         ``failed``: it is a failure that equal calls get again.
         """
-        self._taken.append(seq)
+        self._notes.taken.append(seq)
         if failed:
-            self._failed.append(seq)
+            self._notes.failed.append(seq)
 
-    def let_go(self, seq: int) -> None:
-        """Mark a call that no caller here waits for any more, in the next transaction."""
-        self._let_go.append(seq)
-
-    def left(self, seq: int) -> None:
-        """Withdraw the call of a caller that left, in the next transaction, if it is not sent."""
-        self._left.append(seq)
-
-    def dropped(self, seq: int) -> None:
-        """Cancel the call of a caller that left, in the next transaction, even if it is sent."""
-        self._left.append(seq)
-        self._dropped.append(seq)
+    def gone(self, seq: int, departure: Departure) -> None:
+        """Do with the request of callers that are gone as they want, in the next transaction."""
+        notes = self._notes
+        (notes.let_go if departure == "keep" else notes.left).append(seq)
+        if departure == "drop":
+            notes.dropped.append(seq)
 
     @property
     def has_notes(self) -> bool:
         """Whether there are marks to be written."""
-        return bool(self._taken or self._let_go or self._left or self._in_doubt)
+        notes = self._notes
+        return bool(notes.taken or notes.let_go or notes.left or notes.in_doubt)
 
     @property
     def has_left(self) -> bool:
         """Whether a call must be withdrawn; this is urgent, because it may be sent."""
-        return bool(self._left)
+        return bool(self._notes.left)
 
     def note(self) -> None:
         """Write which answers were taken and which calls were let go; withdraw abandoned calls.
@@ -225,24 +240,19 @@ class CallStore:
         self._noted()
 
     def _note(self, tx: Transaction) -> None:
-        now = self._ledger.now()
-        single_calls.mark_taken(tx, self._taken, now, self._rejoined)
-        held_requests.remember_failures(tx, self._failed, now)
-        single_calls.let_go(tx, self._let_go, self._process)
-        stored = single_calls.rows_of(tx, self._in_doubt)
+        notes, now = self._notes, self._ledger.now()
+        single_calls.mark_taken(tx, notes.taken, now, self._rejoined)
+        held_requests.remember_failures(tx, notes.failed, now)
+        single_calls.let_go(tx, notes.let_go, self._process)
+        stored = single_calls.rows_of(tx, notes.in_doubt)
         single_calls.let_go(tx, stored, self._process)
-        single_calls.withdraw(tx, self._left, self._process)
-        others = single_calls.taken_over(tx, self._dropped, self._process)
-        cancellations.cancel_requests(tx, set(self._dropped) - others, now)
+        single_calls.withdraw(tx, notes.left, self._process)
+        others = single_calls.taken_over(tx, notes.dropped, self._process)
+        cancellations.cancel_requests(tx, set(notes.dropped) - others, now)
 
     def _noted(self) -> None:
-        self._rejoined.difference_update(self._taken, self._let_go, self._left)
-        self._taken.clear()
-        self._failed.clear()
-        self._let_go.clear()
-        self._in_doubt.clear()
-        self._left.clear()
-        self._dropped.clear()
+        notes, self._notes = self._notes, _Notes()
+        self._rejoined.difference_update(notes.taken, notes.let_go, notes.left)
 
     def store(self, calls: Sequence[Call]) -> Flush:
         """Store calls, settle those with a known outcome, and return the others with their waiters.
@@ -253,6 +263,7 @@ class CallStore:
         fresh: dict[CallGroup, list[Call]] = {}
         try:
             with self._ledger.write() as tx:
+                flush.since = queries.last_stamp(tx)
                 # First, so that the following queries see what was taken or let go here.
                 self._note(tx)
                 self._forget_closed(tx, {call.group for call in calls})
@@ -262,24 +273,16 @@ class CallStore:
                         self._store_keyed(tx, call, flush)
                         continue
                     fresh.setdefault(call.group, []).append(call)
-                self._repeat_failures(tx, fresh, flush)
-                asking = [
-                    call
-                    for members in fresh.values()
-                    for call in members
-                    if not call.options.joins_nothing
-                ]
-                orphans = self._orphans(tx, asking)
-                tried = self._tried(tx, asking)
+                earlier = self._earlier(tx, fresh.values())
                 for group, members in fresh.items():
-                    new = self._join_earlier(tx, members, orphans, tried, flush)
+                    new = self._join_earlier(tx, members, earlier, flush)
                     if new:
                         flush.waiting += self._store_group(tx, group, new, flush)
         except LedgerError:
             # They may be stored or taken over, if only the answer of the COMMIT was lost. No caller
             # waits for them, so equal calls take them over.
-            self._in_doubt += flush.identifiers
-            self._let_go += flush.taken_over
+            self._notes.in_doubt += flush.identifiers
+            self._notes.let_go += flush.taken_over
             raise
         self._noted()
         self._rejoined.update(flush.rejoined)
@@ -295,19 +298,12 @@ class CallStore:
             if isinstance(group.apart, Alone):
                 self.left_runs.append(run.run_id)  # no other call joins it
                 continue
-            known = self._runs.get(group)
-            if known is None or known.run_id != run.run_id:
-                known = self._remember_run(group, run.run_id, self._ledger.now())
-            known.next_position = max(known.next_position, run.next_position)
-
-    def _remember_run(self, group: CallGroup, run_id: str, begun: float) -> _CallsRun:
-        before = self._runs.pop(group, None)
-        if before is None and len(self._runs) >= RUNS_KEPT:
-            before = self._runs.pop(next(iter(self._runs)))
-        if before is not None:
-            self.left_runs.append(before.run_id)
-        known = self._runs[group] = _CallsRun(run_id, until=_until(group.mode, begun))
-        return known
+            before = self._runs.pop(group, None)
+            if before is None and len(self._runs) >= RUNS_KEPT:
+                before = self._runs.pop(next(iter(self._runs)))
+            if before is not None and before.run_id != run.run_id:
+                self.left_runs.append(before.run_id)
+            self._runs[group] = run
 
     def _forget_closed(self, tx: Transaction, groups: Collection[CallGroup]) -> None:
         """Forget the runs of these groups that were cancelled; later calls begin another run."""
@@ -330,14 +326,9 @@ class CallStore:
         for call, outcome in flush.done:
             if isinstance(outcome, Answer):
                 call.future.stored(outcome.seq)
-            delivered = call.future.settle(
-                outcome,
-                self._receipts,
-                repeats=call.options.failure_ttl is not None,
-                acknowledges=call.options.acknowledges,
-            )
+            delivered = call.future.settle(outcome, self._receipts)
             if isinstance(outcome, Answer) and not delivered:
-                self.let_go(outcome.seq)
+                self.gone(outcome.seq, "keep")
         for call in flush.unjoined:
             call.future.leave("drop")
         for call, failure in flush.given_failures:
@@ -345,48 +336,28 @@ class CallStore:
             call.future.stored(failure.seq)
             call.future.settle(failure)
 
-    def _repeat_failures(
-        self, tx: Transaction, fresh: dict[CallGroup, list[Call]], flush: Flush
-    ) -> None:
-        """Give calls the failure of an equal call, and remove them from ``fresh``.
+    def _earlier(self, tx: Transaction, groups: Iterable[list[Call]]) -> _Earlier:
+        """Return what these calls may join. Usually there is nothing, which costs two look-ups."""
+        calls = [call for of in groups for call in of if not call.options.joins_nothing]
+        failing = [call for call in calls if call.options.failure_ttl is not None]
+        retrying = [c for c in calls if c.options.retries and not c.options.orphan_only]
+        return _Earlier(
+            self._failures(tx, failing), self._orphans(tx, calls), self._tried(tx, retrying)
+        )
 
-        Without a recent failure this costs one row. An older failure is forgotten.
-        """
-        asking = [
-            c for members in fresh.values() for c in members if c.options.failure_ttl is not None
-        ]
-        longest = max((call.options.mode.failure_ttl for call in asking), default=0.0)
-        now = self._ledger.now()
-        if not longest or not held_requests.any_failed_since(tx, now - longest):
-            return
-        digests = [single_calls.digest_of(call.encoded.params) for call in asking]
-        known = held_requests.failures(tx, set(digests))
-        if not known:
-            return
-        answered: set[int] = set()
-        forgotten: set[int] = set()
-        for call, digest in zip(asking, digests, strict=True):
-            options = call.options
-            lane_id = self._lane(tx, call.workspace.workspace_id, call.encoded.headers, flush)
-            failed = known.get((lane_id, options.actor, digest))
-            if failed is None or options.joins_nothing:
-                continue
-            if options.failure_ttl and _is_within(options.failure_ttl, failed[-1].taken, now):
-                answer = queries.answer_of(tx, failed[-1].seq)
-                flush.given_failures.append((call, answer._replace(reused=1)))
-                answered.add(id(call))
-            else:
-                forgotten.update(each.seq for each in failed)
-        for members in fresh.values():
-            members[:] = [call for call in members if id(call) not in answered]
-        held_requests.forget_failures(tx, forgotten)
+    def _failures(
+        self, tx: Transaction, calls: Sequence[Call]
+    ) -> Mapping[tuple[int, str, bytes], list[Failure]]:
+        longest = max((call.options.mode.failure_ttl for call in calls), default=0.0)
+        if not longest or not held_requests.any_failed_since(tx, self._ledger.now() - longest):
+            return {}
+        digests = {single_calls.digest_of(call.encoded.params) for call in calls}
+        return held_requests.failures(tx, digests)
 
-    def _orphans(self, tx: Transaction, calls: Sequence[Call]) -> _Orphans:
-        """Return the orphans that these calls may take over.
-
-        Usually there is none, at the cost of one lookup in an index.
-        """
-        found: _Orphans = {}
+    def _orphans(
+        self, tx: Transaction, calls: Sequence[Call]
+    ) -> dict[tuple[int, bytes], deque[Orphan]]:
+        found: dict[tuple[int, bytes], deque[Orphan]] = {}
         others = single_calls.other_processes(tx, self._process) if calls else []
         if not others:
             return found
@@ -399,26 +370,21 @@ class CallStore:
         return found
 
     def _tried(self, tx: Transaction, calls: Sequence[Call]) -> list[Tried]:
-        """Return the requests that the retries among these calls may join."""
-        retrying = [c for c in calls if c.options.retries and not c.options.orphan_only]
-        if not retrying:
+        if not calls:
             return []
         since = self._ledger.now() - RETRY_WINDOW
-        return single_calls.tried(tx, set(map(digest_of_call, retrying)), self._process, since)
+        return single_calls.tried(tx, set(map(digest_of_call, calls)), self._process, since)
 
     def _join_earlier(
-        self,
-        tx: Transaction,
-        calls: list[Call],
-        orphans: _Orphans,
-        tried: list[Tried],
-        flush: Flush,
+        self, tx: Transaction, calls: list[Call], earlier: _Earlier, flush: Flush
     ) -> list[Call]:
         """Give calls the equal requests that they join; return those that make a new request."""
         new: list[Call] = []
         taken: list[int] = []
         for call in calls:
-            found = self._earlier(tx, call, orphans, tried, flush)
+            if self._repeats_failure(tx, call, earlier, flush):
+                continue
+            found = self._joined(tx, call, earlier, flush)
             if found is not None:
                 taken.append(found.seq)
                 if call.options.retries:  # the first retry of another call must not get its answer
@@ -434,28 +400,42 @@ class CallStore:
         single_calls.take_over(tx, taken, self._process)
         return new
 
-    def _earlier(
-        self,
-        tx: Transaction,
-        call: Call,
-        orphans: _Orphans,
-        tried: list[Tried],
-        flush: Flush,
+    def _repeats_failure(
+        self, tx: Transaction, call: Call, earlier: _Earlier, flush: Flush
+    ) -> bool:
+        """Give a call the failure of an equal one, if that is recent; forget an older failure."""
+        options = call.options
+        if options.failure_ttl is None or options.joins_nothing or not earlier.failures:
+            return False
+        lane_id = self._lane(tx, call.session.workspace_id, call.encoded.headers, flush)
+        digest = single_calls.digest_of(call.encoded.params)
+        failed = earlier.failures.get((lane_id, options.actor, digest))
+        if failed is None:
+            return False
+        if _is_within(options.failure_ttl, failed[-1].taken, self._ledger.now()):
+            answer = queries.answer_of(tx, failed[-1].seq)
+            flush.given_failures.append((call, answer._replace(reused=1)))
+            return True
+        held_requests.forget_failures(tx, {each.seq for each in failed})
+        return False
+
+    def _joined(
+        self, tx: Transaction, call: Call, earlier: _Earlier, flush: Flush
     ) -> Orphan | Tried | None:
         """Take the request that a call joins: an orphan, or what a client's retry tried before."""
         options = call.options
-        if options.joins_nothing or not (orphans or tried):
+        if options.joins_nothing or not (earlier.orphans or earlier.tried):
             return None
-        lane_id = self._lane(tx, call.workspace.workspace_id, call.encoded.headers, flush)
+        lane_id = self._lane(tx, call.session.workspace_id, call.encoded.headers, flush)
         digest = digest_of_call(call)
-        if waiting := orphans.get((lane_id, digest)):
+        if waiting := earlier.orphans.get((lane_id, digest)):
             # The oldest may have been there before a new call was made.
             return waiting.pop() if options.new else waiting.popleft()
         if not options.retries or options.orphan_only:
             return None
         equal = [
             each
-            for each in tried
+            for each in earlier.tried
             if (each.lane_id, each.actor, each.digest) == (lane_id, options.actor, digest)
             and (each.taken is None or not options.new)
         ]
@@ -463,7 +443,7 @@ class CallStore:
             equal.reverse()  # the newest first, as for orphans
         found = single_calls.request_of_retry(equal, options.retries)
         if found is not None:
-            tried.remove(found)
+            earlier.tried.remove(found)
         return found
 
     def _store_keyed(self, tx: Transaction, call: Call, flush: Flush) -> None:
@@ -515,15 +495,15 @@ class CallStore:
             # The answer was in the ledger before the call was made.
             flush.done.append((call, answer._replace(reused=1)))
         else:
-            if (judge := self._judge_of(call.workspace, options.conversation)) is not None:
+            if (judge := self._judge_of(call.session, options.conversation)) is not None:
                 # The process that made the request may have ended.
-                workspace_id, now = call.workspace.workspace_id, self._ledger.now()
+                workspace_id, now = call.session.workspace_id, self._ledger.now()
                 enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
             flush.waiting.append((call, call.waiter(seq, run_id)))
 
     def run_of(
         self,
-        workspace: CallWorkspace,
+        session: ApiSession,
         actor: str,
         mode: BatchProcessingMode,
         conversation: ConversationSettings | None,
@@ -532,16 +512,17 @@ class CallStore:
 
         Raises `LedgerError`.
         """
-        group = CallGroup(workspace.workspace_id, actor, mode, conversation, None)
+        group = CallGroup(session.workspace_id, actor, mode, conversation, None)
         now = self._ledger.now()
         if group in self._runs:
             with self._ledger.read() as tx:
                 self._forget_closed(tx, (group,))
         known = self._joinable(group, now)
         if known is None:
+            flush = Flush()
             with self._ledger.write() as tx:
-                run_id = self._run(tx, group, workspace, now, Flush()).run_id
-            known = self._remember_run(group, run_id, now)
+                known = self._run(tx, group, session, now, flush)
+            self._remember_runs(flush)
         return known.run_id
 
     def _lane(self, tx: Transaction, workspace_id: int, headers: LaneHeaders, flush: Flush) -> int:
@@ -555,7 +536,7 @@ class CallStore:
         self,
         tx: Transaction,
         group: CallGroup,
-        workspace: CallWorkspace,
+        session: ApiSession,
         begun: float,
         flush: Flush,
     ) -> _CallsRun:
@@ -567,7 +548,7 @@ class CallStore:
         if known is not None:
             if mode.deadline is not None:
                 run_deadlines.reopen(tx, known.run_id)
-            found = _CallsRun(known.run_id, known.next_position)
+            found = copy.copy(known)  # the transaction may fail
         else:
             run = NewRun(
                 kind="calls",
@@ -579,18 +560,19 @@ class CallStore:
                 process=self._process,
                 converses=conversation is not None,
                 tools=None if conversation is None else conversation.remembered,
-                judge=self._judge_of(workspace, conversation),
+                judge=self._judge_of(session, conversation),
             )
-            found = _CallsRun(enqueue.begin_run(tx, run))
+            until = _until(mode, self._ledger.now())
+            found = _CallsRun(enqueue.begin_run(tx, run), until=until)
         flush.runs[group] = found
         return found
 
     def _judge_of(
-        self, workspace: CallWorkspace, conversation: ConversationSettings | None
+        self, session: ApiSession, conversation: ConversationSettings | None
     ) -> str | None:
         """Return this process if it judges the answers of such calls, whoever drives."""
         judges = conversation is not None and conversation.judge is not None
-        return self._process if judges and workspace.is_driven else None
+        return self._process if judges and session.is_driven else None
 
     def _brings_budget(
         self, tx: Transaction, group: CallGroup, calls: list[Call], flush: Flush
@@ -651,7 +633,7 @@ class CallStore:
         if not reserved:
             return []
         calls = [call for call, _ in reserved]
-        run = self._run(tx, group, calls[0].workspace, calls[0].begun, flush)
+        run = self._run(tx, group, calls[0].session, calls[0].begun, flush)
         run_id = run.run_id
         new: list[NewRequest] = []
         for identifier, (call, reserve) in zip(

@@ -12,12 +12,10 @@ import atexit
 import contextlib
 import functools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -42,13 +40,14 @@ from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, open_client
-from claude_batch.lifecycle.budget_room import declare_limits, price_by
+from claude_batch.lifecycle.budget_room import Reservations, declare_limits
 from claude_batch.lifecycle.call_queue import CallQueue
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.ended_processes import sweep
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
-from claude_batch.lifecycle.threads import DaemonThreads, EventLoopThread
+from claude_batch.lifecycle.threads import DaemonThreads, EventLoopThread, hold_at_fork
 from claude_batch.lifecycle.tool_runner import ToolFinder, Workbench
 from claude_batch.money.prices import Prices, prices_of
 
@@ -100,7 +99,6 @@ class Engine:
         self.workbench: Workbench = Workbench(finder, self._lock.process)
         self._subscribers: list[Future[int]] = []
         self._run_watches = RunWatches(ledger)
-        self._version = 0
         self._failure: ActorError | None = None
         self.observers: Observers = Observers(ledger.location)
         self._watch_for_others = ledger.watch()
@@ -227,18 +225,17 @@ class Engine:
         name = (client.base_url, self.ledger.fingerprint(client.credential))
         session = self._sessions.get(name)
         if session is None:
-            driver = Driver(
+            context = DriverContext(
                 self.ledger,
                 client,
                 self.settings,
-                self._notify,
-                self.workbench,
                 self.observers,
                 self.functions,
                 self._holders,
                 self.prices,
             )
-            driver.reporter.follow = self.noticing.follow
+            context.reporter.follow = self.noticing.follow
+            driver = Driver(context, self._notify, self.workbench)
             session = self._sessions[name] = ApiSession(client, driver)
             driver.loops_have_ended = functools.partial(self.calls.fail_closed, session)
         else:
@@ -248,7 +245,7 @@ class Engine:
             with self.ledger.write() as tx:
                 workspaces.ask_probe(tx, session.workspace_id)
             # Before a caller asks what holds its run: it may be a price that was not known then.
-            price_by(self.ledger, None, self.prices)
+            Reservations(self.ledger, self.prices, self.ledger.now()).price_anew()
             session.task = asyncio.create_task(self._guard(session.driver))
         return session
 
@@ -363,15 +360,15 @@ class Engine:
                 self.wake_drivers()
 
     def _notify(self) -> None:
-        self._version += 1
+        self._run_watches.version += 1
         self.notify_callers()
         self.calls.plan_notes()
         self.noticing.plan()
         if self._failure is not None or self._loop.closed:
-            self._run_watches.wake_all(self._version)
+            self._run_watches.wake_all()
         subscribers, self._subscribers = self._subscribers, []
         for future in subscribers:
-            _settle(future, self._version)
+            _settle(future, self.version)
 
     def notify_callers(self) -> None:
         """Give callers what the ledger has for them. For the engine's loop."""
@@ -379,7 +376,7 @@ class Engine:
             return
         try:
             self.calls.deliver()
-            self._run_watches.look(self._version)
+            self._run_watches.look()
         except LedgerError as error:
             if not self.ledger.outlasts(error):
                 self._fail(error)
@@ -387,14 +384,14 @@ class Engine:
     @property
     def version(self) -> int:
         """Counter of the changes that the engine has seen; it only increases."""
-        return self._version
+        return self._run_watches.version
 
     def change_after(self, version: int) -> Future[int]:
         """Return a future that completes when the version is higher than the given one."""
 
         def wait(future: Future[int]) -> None:
-            if self._version > version:
-                _settle(future, self._version)
+            if self.version > version:
+                _settle(future, self.version)
             else:
                 self._subscribers.append(future)
 
@@ -406,9 +403,7 @@ class Engine:
         It completes at once after the end of some of its requests, and at times after other changes
         of the ledger. ``version`` is that of the engine before the caller read its run.
         """
-        return self._subscribed(
-            lambda future: self._run_watches.wait(watch, version, future, self._version)
-        )
+        return self._subscribed(lambda future: self._run_watches.wait(watch, version, future))
 
     def _subscribed(self, wait: Callable[[Future[int]], object]) -> Future[int]:
         """Let a future wait on the loop; it is done at once if the engine has stopped."""
@@ -416,12 +411,12 @@ class Engine:
 
         def subscribe() -> None:
             if self._failure is not None or self._loop.closed:
-                _settle(future, self._version)
+                _settle(future, self.version)
             else:
                 wait(future)
 
         if not self._loop.soon(subscribe):
-            future.set_result(self._version)
+            future.set_result(self.version)
         return future
 
     @property
@@ -496,21 +491,20 @@ TURNS_APART = 0.05
 A halt or a budget may end their waiting. All callers of a process share these turns."""
 
 
-class RunWatch:
-    """What one caller has seen of its run. Belongs to the engine's loop once it is waited for."""
+class RunWatch(msgspec.Struct, eq=False, weakref=True):
+    """What one caller has seen of its run. Belongs to the engine's loop once it is waited for.
 
-    __slots__ = ("__weakref__", "changed", "ended", "future", "run_id", "seen")
+    A caller keeps its watch between two waits, to see what is new.
+    """
 
-    def __init__(self, run_id: str) -> None:
-        """Begin to watch; a caller keeps its watch between two waits, to see what is new."""
-        self.run_id: str = run_id
-        self.ended: int = -1
-        """Stamp of the last requests that ended, as far as noticed."""
-        self.changed: int = 0
-        """Version of the engine at which that was noticed."""
-        self.seen: int = 0
-        """Version of the engine before the caller last read its run."""
-        self.future: Future[int] | None = None
+    run_id: str
+    ended: int = -1
+    """Stamp of the last requests that ended, as far as noticed."""
+    changed: int = 0
+    """Version of the engine at which that was noticed."""
+    seen: int = 0
+    """Version of the engine before the caller last read its run."""
+    future: Future[int] | None = None
 
 
 class RunWatches:
@@ -519,27 +513,26 @@ class RunWatches:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._watches: WeakSet[RunWatch] = WeakSet()
-        self._version = 0
+        self.version: int = 0
+        """Counter of the changes that the engine has seen."""
         self._stamp = -1
         self._turns: dict[RunWatch, None] = {}
         self._next_turn = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def wait(self, watch: RunWatch, seen: int, future: Future[int], version: int) -> None:
+    def wait(self, watch: RunWatch, seen: int, future: Future[int]) -> None:
         """Set ``future`` once its run may have changed since version ``seen``."""
         is_new = watch not in self._watches
         self._watches.add(watch)
-        self._version = version
         watch.seen, watch.future = seen, future
-        if watch.changed > seen or (is_new and version > seen):
+        if watch.changed > seen or (is_new and self.version > seen):
             self._wake(watch)
-        elif version > seen:
+        elif self.version > seen:
             self._turns[watch] = None
             self._give_turns()
 
-    def look(self, version: int) -> None:
+    def look(self) -> None:
         """Wake the callers whose runs have changed, and plan the others. Raises `LedgerError`."""
-        self._version = version
         watches = list(self._watches)
         if not watches:
             return
@@ -557,9 +550,8 @@ class RunWatches:
                 self._turns[watch] = None
         self._give_turns()
 
-    def wake_all(self, version: int) -> None:
+    def wake_all(self) -> None:
         """Wake every caller, because the engine has failed or ends."""
-        self._version = version
         for watch in list(self._watches):
             self._wake(watch)
 
@@ -567,7 +559,7 @@ class RunWatches:
         for watch in watches:
             ended = endings.get(watch.run_id, 0)
             if ended != watch.ended:
-                watch.ended, watch.changed = ended, self._version
+                watch.ended, watch.changed = ended, self.version
 
     def _give_turns(self) -> None:
         loop = asyncio.get_running_loop()
@@ -586,14 +578,12 @@ class RunWatches:
     def _wake(self, watch: RunWatch) -> bool:
         """Wake a caller; return False if it does not wait any more."""
         future, watch.future = watch.future, None
-        if future is None:
-            return False
-        return _settle(future, self._version)
+        return future is not None and _settle(future, self.version)
 
 
 def _settle(future: Future[int], version: int) -> bool:
     """Set the result of a future; return False if its caller has cancelled it."""
-    with suppress(InvalidStateError):
+    with contextlib.suppress(InvalidStateError):
         future.set_result(version)
         return True
     return False
@@ -615,16 +605,11 @@ def shutdown_all() -> None:
         engine._end()  # pyright: ignore[reportPrivateUsage]
 
 
-def _before_fork() -> None:
+def _rest() -> list[Callable[[], object]]:
     # The child gets SQLite's locks as they are. It would wait for ever for one that the parent's
     # engine thread holds.
     loops = [engine._loop for engine in list(_engines.values())]  # pyright: ignore[reportPrivateUsage]
-    _resting.loops = [loop.rest() for loop in loops]
-
-
-def _after_fork_in_parent() -> None:
-    for go_on in _resting.loops:
-        go_on()
+    return [loop.rest() for loop in loops]
 
 
 def _after_fork() -> None:
@@ -636,8 +621,4 @@ def _after_fork() -> None:
 
 
 atexit.register(shutdown_all)
-_resting = threading.local()
-"""The engines' loops that rest while this thread forks."""
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
-)
+hold_at_fork(_rest, _after_fork)

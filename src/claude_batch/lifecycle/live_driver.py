@@ -12,7 +12,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Self
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import HaltReason, LedgerError
@@ -30,9 +29,8 @@ from claude_batch.lifecycle.budget_room import (
     CallRoom,
     NoRoom,
     NotCounted,
+    Reservations,
     bound_of,
-    count_for_runs,
-    reserve_held_calls,
     tokens_of_files,
     warn_after,
 )
@@ -46,7 +44,7 @@ from claude_batch.lifecycle.live_answers import (
     outcome_of,
     words_of,
 )
-from claude_batch.lifecycle.submission import Refusals, until_stored
+from claude_batch.lifecycle.submission import until_stored
 from claude_batch.lifecycle.threads import in_a_thread
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders, asked_of, model_at_beginning
@@ -109,37 +107,8 @@ class _Shares:
         return max(self._largest.get(model, 0), request.concurrency)
 
 
-class _Permits:
-    """Permits of one pass to send requests. At the end of its block, the unused ones go back.
-
-    They are counted by all clients of a key and model, so a permit that is lost is missing there.
-    """
-
-    def __init__(self, client: LiveClient) -> None:
-        self.client = client
-        self._held: dict[int, tuple[str, Turn]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for model, turn in self._held.values():
-            self.client.unused(turn, model)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def add(self, seq: int, model: str, turn: Turn) -> None:
-        """Keep the permit to send a request, given by its row number, to a model."""
-        self._held[seq] = model, turn
-
-    def models(self) -> list[tuple[int, str]]:
-        """Return the requests that may be sent, each with its model."""
-        return [(seq, model) for seq, (model, _) in self._held.items()]
-
-    def use(self, seq: int) -> Turn:
-        """Return the permit of a request that is sent now."""
-        return self._held.pop(seq)[1]
+_Permits = dict[int, tuple[str, Turn]]
+"""Permits of one pass to send requests, by row number: the model, and the turn."""
 
 
 class LiveCalls(DriverPart):
@@ -156,7 +125,6 @@ class LiveCalls(DriverPart):
         self._unsent: tuple[Leader, list[LiveCall]] | None = None
         """The calls that a failed claim may have stored, and the leader at that time."""
         self._changed = changed
-        self._refusals = Refusals(context)
         self._answers = Answers(context.ledger.incarnation, context.prices)
         self._live_client: LiveClient | None = None
         self._page: deque[tuple[int, str]] = deque()
@@ -355,10 +323,15 @@ class LiveCalls(DriverPart):
         most = MOST if state.halted is None and not self._failures else 1
         counted = await self._count_for_budgets(leader, now)
         held = dict(self._held)
-        with _Permits(self._client_of_calls()) as permits:
+        permits: _Permits = {}
+        try:
             rest = self._ask_for(permits, leader, most, counted)
             if permits and not self._leave(leader, permits, counted, state.halted):
                 rest = 0.0
+        finally:
+            # All clients of a key and model count them, so a permit that is lost is missing there.
+            for model, turn in permits.values():
+                self._client_of_calls().unused(turn, model)
         await self._report_held(leader, self._held.keys() - held.keys(), now)
         if self._held != held:
             # Smaller requests may fit, also some that are not in this page.
@@ -375,18 +348,16 @@ class LiveCalls(DriverPart):
             if not any_budget(tx):
                 return ()
             runs = queries.actors_of_runs(tx, {run_id for _, run_id in self._page})
-        return await in_a_thread(
-            count_for_runs, self._ledger, leader, self._prices, list(runs.items()), now
-        )
+        reservations = Reservations(self._ledger, self._prices, now, leader)
+        return await in_a_thread(reservations.count_for_runs, list(runs.items()))
 
     async def _report_held(self, leader: Leader, run_ids: Collection[str], now: float) -> None:
         """Store what each request of held runs reserves, for the run's status and the next pass."""
+        reservations = Reservations(self._ledger, self._prices, now, leader)
         for run_id in run_ids:
             anew = run_id not in self._held_before
             self._held_before.add(run_id)
-            if await in_a_thread(
-                reserve_held_calls, self._ledger, leader, self._prices, run_id, now, anew=anew
-            ):
+            if await in_a_thread(reservations.reserve_held_calls, run_id, anew=anew):
                 self._changed()
 
     def _client_of_calls(self) -> LiveClient:
@@ -406,7 +377,7 @@ class LiveCalls(DriverPart):
         seen: set[int] = set()
         paused: set[tuple[str, str | None]] = set()  # models of runs that may not be asked now
         left: list[tuple[int, str]] = []
-        shares = _Shares(self._calls.values())
+        client, shares = self._client_of_calls(), _Shares(self._calls.values())
         with self._ledger.read() as tx:
             room = CallRoom(tx, self._prices, self._ledger.now(), counted)
             while len(self._calls) + len(permits) < most:
@@ -442,9 +413,9 @@ class LiveCalls(DriverPart):
                 found = OTHERS_REST
                 if not shares.is_full(waiting, model):
                     at_once = min(most, shares.most(waiting, model))
-                    found = permits.client.try_turn(model, len(waiting.body), tokens, at_once)
+                    found = client.try_turn(model, len(waiting.body), tokens, at_once)
                 if isinstance(found, Turn):
-                    permits.add(seq, model, found)
+                    permits[seq] = model, found
                     shares.add(waiting, model)
                     continue
                 left.append((seq, run_id))
@@ -512,7 +483,7 @@ class LiveCalls(DriverPart):
                 now = self._ledger.now()
                 room = CallRoom(tx, self._prices, now, counted)
                 halt = workspaces.workspace_row(tx, leader.workspace_id)
-                for seq, model in permits.models():
+                for seq, (model, _) in permits.items():
                     asked = live_calls.request(tx, seq)
                     if asked is None or self._must_be_read(room, asked):
                         continue
@@ -542,13 +513,14 @@ class LiveCalls(DriverPart):
             self._unsent = leader, claimed
             raise
         reach(CrashPoint.AFTER_LIVE_CLAIM)
+        client = self._client_of_calls()
         for call in claimed:
             asked = call.request
             self._bounds.pop((asked.id, len(asked.body)), None)
             headers = LaneHeaders.of_lane(asked.api_version, asked.betas, asked.user_profile)
             timeout = longest_silence(asked_of(asked.body)[1])
-            sent = permits.client.send(
-                permits.use(asked.seq),
+            sent = client.send(
+                permits.pop(asked.seq)[1],
                 call.model,
                 asked.body,
                 headers,
@@ -664,7 +636,7 @@ class LiveCalls(DriverPart):
                 result = self._answers.success(call, answer, now)
                 is_malformed = result.disposition == Disposition.MALFORMED
                 state = RequestState.MALFORMED if is_malformed else RequestState.SUCCEEDED
-                self._refusals.lift(tx, leader.workspace_id, probed=call.probed)
+                self.lift_halt(tx, leader.workspace_id, probed=call.probed)
             elif answer.status is not None and outcome is not Outcome.NOT_SENT:
                 result = self._answers.error(call, answer, disposition, now)
             if outcome is Outcome.MISSING:
@@ -700,16 +672,11 @@ class LiveCalls(DriverPart):
             call_ends.append(CallEnd(asked, call.batch_id, known, state, is_accounts, call.left))
         live_calls.finish(tx, final, now, noted=noted)
         self._keep_log(tx, leader)
-        warnings = [
-            words
-            for batch_id in {end.batch_id for end in final}
-            for words in warn_after(tx, batch_id, now)
-        ]
-        return call_ends, warnings
+        return call_ends, warn_after(tx, {end.batch_id for end in final}, now)
 
     def _halt(self, tx: Transaction, leader: Leader, answer: LiveAnswer) -> None:
         if answer.fault is not None:
-            self._refusals.halt(tx, leader.workspace_id, answer.fault)
+            self.halt(tx, leader.workspace_id, answer.fault)
             return
         reason: HaltReason = "refused" if answer.is_unreadable else "credentials"
         self.stop_sending(tx, leader.workspace_id, answer.reason, reason=reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -14,15 +14,7 @@ from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
-
-
-class CallWorkspace(Protocol):
-    """The workspace of a call, as a session or a process knows it."""
-
-    @property
-    def workspace_id(self) -> int: ...
-    @property
-    def is_driven(self) -> bool: ...
+    from claude_batch.lifecycle.api_sessions import ApiSession
 
 
 class Alone(msgspec.Struct, eq=False):
@@ -87,7 +79,7 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Call(msgspec.Struct, eq=False):
     """One call that is not stored yet."""
 
-    workspace: CallWorkspace
+    session: ApiSession
     encoded: EncodedRequest
     options: CallOptions
     begun: float
@@ -105,7 +97,7 @@ class Call(msgspec.Struct, eq=False):
         """What it shares with the other calls of its run."""
         options = self.options
         return CallGroup(
-            self.workspace.workspace_id,
+            self.session.workspace_id,
             options.actor,
             options.mode,
             options.conversation,
@@ -119,11 +111,9 @@ class Call(msgspec.Struct, eq=False):
             self.future,
             seq,
             run_id,
-            self.workspace,
+            self.session,
             options.mode,
             options.stays,
-            options.acknowledges,
-            options.failure_ttl is not None,
         )
 
 

@@ -48,6 +48,25 @@ def _renew_locks() -> None:
 
 os.register_at_fork(after_in_child=_renew_locks)
 
+
+def hold_at_fork(
+    hold: Callable[[], list[Callable[[], object]]], after_in_child: Callable[[], object]
+) -> None:
+    """Call ``hold`` before each fork of the process, and what it returns after it in the parent."""
+    held = threading.local()
+
+    def before() -> None:
+        held.let_go = hold()
+
+    def after_in_parent() -> None:
+        for let_go in held.let_go:
+            let_go()
+
+    os.register_at_fork(
+        before=before, after_in_parent=after_in_parent, after_in_child=after_in_child
+    )
+
+
 # Event loops --------------------------------------------------------------------------------------
 
 
@@ -393,19 +412,31 @@ async def in_own_thread(
 class DaemonThreads:
     """Runs functions in the order in which they are submitted, until it is closed. Thread-safe."""
 
-    def __init__(self, most: int, name: str, *, closed: str = "the threads have ended") -> None:
-        """Start at most ``most`` threads, when needed.
+    def __init__(
+        self,
+        most: int,
+        name: str,
+        *,
+        closed: str = "the threads have ended",
+        stuck: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Start at most ``most`` threads, when needed; ``stuck`` returns how many do not count.
 
         ``closed`` is the message for work that comes after `close`.
         """
         self._most = most
         self._name = name
         self._words = closed
+        self._stuck = stuck
+        self._closed = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Reset after a fork: the threads and their work stay with the parent process."""
         self._ready = threading.Condition()
         self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._threads = 0
         self._idle = 0
-        self._closed = False
 
     def submit(self, work: Callable[[], _T]) -> Future[_T]:
         """Run a function on a thread. Raises `EngineStoppedError` after `close`."""
@@ -414,8 +445,7 @@ class DaemonThreads:
             if self._closed:
                 raise EngineStoppedError(self._words)
             self._queue.append((future, work))
-            if len(self._queue) > self._idle and self._threads < self._most:
-                self._start()
+            self._staff()
             if self._threads:
                 self._ready.notify()
                 return future
@@ -423,7 +453,14 @@ class DaemonThreads:
         _run(future, work)
         return future
 
-    def _start(self) -> None:
+    def relieve(self) -> None:
+        """Start a thread to replace one that is stuck, if there is work for it."""
+        with self._ready:
+            self._staff()
+
+    def _staff(self) -> None:
+        if len(self._queue) <= self._idle or self._threads - self._stuck() >= self._most:
+            return
         try:
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
         except RuntimeError:  # no thread can start at the end of the process
@@ -437,12 +474,14 @@ class DaemonThreads:
 
     def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
         with self._ready:
-            self._idle += 1
-            while not self._queue and not self._closed:
-                self._ready.wait()
-            self._idle -= 1
-            if self._queue:
-                return self._queue.popleft()
+            # A thread that was stuck may have been replaced meanwhile.
+            if self._threads - self._stuck() <= self._most:
+                self._idle += 1
+                while not self._queue and not self._closed:
+                    self._ready.wait()
+                self._idle -= 1
+                if self._queue:
+                    return self._queue.popleft()
             self._threads -= 1
             self._ready.notify_all()  # `close` may wait for the last one
             return None

@@ -12,9 +12,7 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -31,6 +29,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.threads import fork_safe_lock
 
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
@@ -98,12 +97,12 @@ class CallFuture:
         "_on_stored",
         "_outcome",
         "_receipts",
-        "_repeats",
-        "_taken_by_result",
         "_waits",
         "_wake",
+        "acknowledges",
         "departure",
         "joined",
+        "repeats",
         "seq",
     )
 
@@ -118,8 +117,12 @@ class CallFuture:
         self._waits: asyncio.Future[None] | None = None
         self._caller: _CallerLoop | None = None
         self._receipts: Receipts | None = None
-        self._repeats = False
-        self._taken_by_result = True
+        self.acknowledges: bool = False
+        """Whether the caller itself reports that it has the answer.
+
+        The future then reports only that it cannot get it."""
+        self.repeats: bool = False
+        """Whether equal calls get the same failure."""
         self.departure: Departure = "withdraw"
         self.seq: int | None = None
         """Row number of the request; None until it is stored."""
@@ -128,26 +131,15 @@ class CallFuture:
 
     # Set by the engine
 
-    def settle(
-        self,
-        outcome: Answer | Exception,
-        receipts: Receipts | None = None,
-        *,
-        repeats: bool = False,
-        acknowledges: bool = False,
-    ) -> bool:
+    def settle(self, outcome: Answer | Exception, receipts: Receipts | None = None) -> bool:
         """Set the outcome; return False if the caller has left or there is one already.
 
-        ``receipts`` record whether the caller takes an answer. With ``acknowledges``, the caller
-        itself reports that it has the answer, and this future reports only that it cannot get it.
-        ``repeats``: equal calls get the same failure.
+        ``receipts`` record whether the caller takes an answer.
         """
         with _gate:
             if self.done():
                 return False
-            self._outcome = outcome
-            self._receipts, self._taken_by_result = receipts, not acknowledges
-            self._repeats = repeats
+            self._outcome, self._receipts = outcome, receipts
             self._on_leave = self._left_by = None
         self._wake_caller()
         return True
@@ -218,7 +210,7 @@ class CallFuture:
         outcome = self._outcome
         if receipts is not None and outcome is not None and not isinstance(outcome, Exception):
             failed = outcome.state is not RequestState.SUCCEEDED
-            receipts.note(outcome.seq, taken, taken and failed and self._repeats)
+            receipts.note(outcome.seq, taken, taken and failed and self.repeats)
 
     def done(self) -> bool:
         """Return whether it is settled or left."""
@@ -240,7 +232,7 @@ class CallFuture:
         """
         if self._outcome is None:
             raise CancelledError
-        if self._receipts is not None and self._taken_by_result:
+        if self._receipts is not None and not self.acknowledges:
             self._report(taken=True)
         if isinstance(self._outcome, Exception):
             raise for_one_caller(self._outcome)
@@ -306,15 +298,8 @@ class CallFuture:
             wake()
 
 
-def _renew_gate() -> None:
-    global _gate
-    # One for all calls, because each object counts with ten thousand of them. A signal handler may
-    # enter it again.
-    _gate = threading.RLock()
-
-
-_renew_gate()
-os.register_at_fork(after_in_child=_renew_gate)
+# One for all calls, because each object counts with ten thousand of them.
+_gate = fork_safe_lock(sys.modules[__name__], "_gate")
 
 
 AT_ONCE = 100
@@ -439,10 +424,6 @@ class Waiter(msgspec.Struct, eq=False, gc=False):
     mode: BatchProcessingMode
     keeps: bool = False
     """Whether the request stays if the caller leaves before it is sent."""
-    acknowledges: bool = False
-    """Whether the caller itself acknowledges the answer."""
-    repeats: bool = False
-    """Whether equal calls get the same failure again."""
     watches: bool = False
     """Whether it only looks at the answer of other callers, and decides nothing about it."""
     timeout: _Timeout | None = None
@@ -457,10 +438,11 @@ class _Timeout(msgspec.Struct):
 
 
 class _Cursor(msgspec.Struct):
-    after: tuple[int, int] = (0, 0)
+    """How far the answers of a run were read, while callers wait for some of them."""
+
+    after: tuple[int, int]
+    """Stamp and row number of the last one; after all of a stamp, the largest number."""
     waiting: int = 0
-    is_behind: bool = True
-    """Whether more answers may have been in the ledger when they were last read."""
 
 
 class Waiting(msgspec.Struct):
@@ -469,12 +451,8 @@ class Waiting(msgspec.Struct):
     ledger: Ledger
     receipts: Receipts
     """Records which answers have reached their callers."""
-    on_let_go: Callable[[int], None]
+    on_gone: Callable[[int, Departure], None]
     """Called with the row number when the last waiter is gone without an answer."""
-    on_left: Callable[[int], None]
-    """Called instead when the last caller has left and no caller wants the request kept."""
-    on_dropped: Callable[[int], None]
-    """Called instead when the last caller wants it cancelled, even if it was sent."""
     on_timeout: Callable[[Sequence[Waiter]], None]
     """Called with up to `AT_ONCE` waiters whose time is over; must end their waits."""
     _timeouts: dict[float, _Timeout] = msgspec.field(default_factory=dict[float, _Timeout])
@@ -484,14 +462,21 @@ class Waiting(msgspec.Struct):
     """A list only where several callers wait for a request."""
     _cursors: dict[str, _Cursor] = msgspec.field(default_factory=dict[str, _Cursor])
 
-    def add(self, waiter: Waiter, *, seconds: float) -> None:
-        """Wait for a request, at most ``seconds`` and a fiftieth or a second more."""
+    def add(self, waiter: Waiter, *, seconds: float, since: int) -> None:
+        """Wait for a request, at most ``seconds`` and a fiftieth or a second more.
+
+        ``since`` is a stamp of the ledger at which the request had not ended. The answers that the
+        run had then, perhaps a million of a process that died, are not read.
+        """
         others = self._by_seq.setdefault(waiter.seq, waiter)
         if isinstance(others, list):
             others.append(waiter)
         elif others is not waiter:
             self._by_seq[waiter.seq] = [others, waiter]
-        self._cursors.setdefault(waiter.run_id, _Cursor()).waiting += 1
+        cursor = self._cursors.get(waiter.run_id)
+        if cursor is None:
+            cursor = self._cursors[waiter.run_id] = _Cursor((since, sys.maxsize))
+        cursor.waiting += 1
         loop = asyncio.get_running_loop()
         # Calls that begin together share a timer, although each has microseconds less than the one
         # before: a power of two is the same step for all of them.
@@ -518,55 +503,36 @@ class Waiting(msgspec.Struct):
             while cursor.waiting:
                 with self.ledger.read() as tx:
                     answers = queries.answers_since(tx, run_id, after=cursor.after)
-                cursor.is_behind = bool(answers)
                 if not answers:
+                    cursor.after = (cursor.after[0], sys.maxsize)
                     break
-                begins, waiting = cursor.after == (0, 0), cursor.waiting
                 for answer in answers:
                     assert answer.finished is not None
                     cursor.after = (answer.finished, answer.seq)
                     self._resolve(answer)
-                if begins and cursor.waiting == waiting and waiting < len(answers):
-                    self._skip_answers(run_id, cursor)
 
-    def _skip_answers(self, run_id: str, cursor: _Cursor) -> None:
-        """Go on behind the answers that a run has, and deliver those of them that are waited for.
-
-        A call that takes over a request of a process that died begins with that process's run,
-        which may have a million answers that nobody waits for.
-        """
-        waited_for = [each.seq for each in self.all() if each.run_id == run_id]
+    def watch(self, waiter: Waiter, *, seconds: float) -> None:
+        """Wait for a request that may have ended already. Raises `LedgerError`."""
         with self.ledger.read() as tx:
-            # Before the answers: one that comes between the two statements is read twice.
-            last = queries.last_endings(tx, [run_id]).get(run_id, 0)
-            cursor.after = max(cursor.after, (last, sys.maxsize))
-            answers = [queries.answer_of(tx, seq) for seq in waited_for]
-        for answer in answers:
-            if answer.state.is_final:
-                self._resolve(answer)
-
-    def deliver_ended(self, seq: int) -> None:
-        """Deliver the answer of a request that may have ended before its waiter was added.
-
-        `deliver` reads each answer once, and may have read this one for other waiters.
-        """
-        with self.ledger.read() as tx:
-            answer = queries.answer_of(tx, seq)
+            # Before the answer: one that comes between the two statements is read twice.
+            since = queries.last_stamp(tx)
+            answer = queries.answer_of(tx, waiter.seq)
+        self.add(waiter, seconds=seconds, since=since)
         if answer.state.is_final:
             self._resolve(answer)
 
     def _with_news(self) -> list[tuple[str, _Cursor]]:
         """Return the runs with waiting callers that may have new answers, with their cursors."""
-        waited_for = [(run_id, each) for run_id, each in self._cursors.items() if each.waiting]
+        waited_for = list(self._cursors.items())
         if len(waited_for) < MANY_RUNS:
             return waited_for
         # One statement for all, because most of them have nothing new.
         with self.ledger.read() as tx:
-            ended = queries.last_endings(tx, [run_id for run_id, _ in waited_for])
+            ended = queries.last_endings(tx, self._cursors)
         return [
             (run_id, each)
             for run_id, each in waited_for
-            if each.is_behind or ended.get(run_id, 0) > each.after[0]
+            if (ended.get(run_id, 0), sys.maxsize) > each.after
         ]
 
     def _resolve(self, answer: Answer) -> None:
@@ -577,21 +543,16 @@ class Waiting(msgspec.Struct):
         for waiter in waiters:
             self._release(waiter)
         settled = [
-            waiter.future.settle(
-                answer, self.receipts, repeats=waiter.repeats, acknowledges=waiter.acknowledges
-            )
-            and not waiter.watches
-            for waiter in waiters
+            waiter.future.settle(answer, self.receipts) and not waiter.watches for waiter in waiters
         ]
         if not any(settled):
-            self.on_let_go(answer.seq)
+            self.on_gone(answer.seq, "keep")
 
     def leave(self, waiter: Waiter) -> None:
         """Remove a caller that has left without an answer."""
         departure = waiter.future.departure
         waiter.keeps |= departure == "keep"
-        dropped = self.on_dropped if departure == "drop" else self.on_left
-        self._remove(waiter, self.on_let_go if waiter.keeps else dropped)
+        self._remove(waiter, "keep" if waiter.keeps else departure)
 
     def leave_closed_loops(self) -> None:
         """Let the callers leave whose event loop is closed, because their tasks never run again."""
@@ -608,11 +569,11 @@ class Waiting(msgspec.Struct):
         for waiter in list(waiters):
             # A caller that was cancelled just now has left by itself.
             if waiter.future.settle(error(waiter)):
-                self._remove(waiter, self.on_let_go)
+                self._remove(waiter, "keep")
             else:
                 self.leave(waiter)
 
-    def _remove(self, waiter: Waiter, on_last: Callable[[int], None]) -> None:
+    def _remove(self, waiter: Waiter, departure: Departure) -> None:
         found = self._by_seq.get(waiter.seq)
         mine = [] if found is None else _listed(found)
         if waiter not in mine:
@@ -621,12 +582,12 @@ class Waiting(msgspec.Struct):
         self._release(waiter)
         if not mine:
             del self._by_seq[waiter.seq]
-            on_last(waiter.seq)
+            self.on_gone(waiter.seq, departure)
         elif waiter.watches:
             return
         elif all(other.watches for other in mine):
             # It is not withdrawn, because they wait for its answer; an equal call may take it.
-            self.on_let_go(waiter.seq)
+            self.on_gone(waiter.seq, "keep")
         elif waiter.keeps:
             # A later caller that leaves must not withdraw what this caller wanted to keep.
             for other in mine:
@@ -648,13 +609,7 @@ class Waiting(msgspec.Struct):
 
     def runs(self) -> list[str]:
         """Return the runs with waiting callers."""
-        return [run_id for run_id, each in self._cursors.items() if each.waiting]
-
-    def forget(self, run_id: str) -> None:
-        """Forget how far the answers of a run were read, unless a caller waits for one."""
-        cursor = self._cursors.get(run_id)
-        if cursor is not None and not cursor.waiting:
-            del self._cursors[run_id]
+        return list(self._cursors)
 
     def __bool__(self) -> bool:
         """Return whether anybody waits."""
@@ -671,7 +626,10 @@ class Waiting(msgspec.Struct):
             if not timeout.waiters:
                 timeout.timer.cancel()
                 del self._timeouts[timeout.at]
-        self._cursors[waiter.run_id].waiting -= 1
+        cursor = self._cursors[waiter.run_id]
+        cursor.waiting -= 1
+        if not cursor.waiting:
+            del self._cursors[waiter.run_id]
 
 
 def _listed(waiters: Waiter | list[Waiter]) -> list[Waiter]:

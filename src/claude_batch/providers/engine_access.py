@@ -54,10 +54,10 @@ from claude_batch.lifecycle.api_sessions import (
     other_key_error,
 )
 from claude_batch.lifecycle.budget_holds import held_of
-from claude_batch.lifecycle.budget_room import count_under_way
+from claude_batch.lifecycle.budget_room import Reservations
 from claude_batch.lifecycle.contact import Contact
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.threads import REST_SECONDS
+from claude_batch.lifecycle.threads import REST_SECONDS, hold_at_fork
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.cost_report import price_unpriced
 from claude_batch.providers.document_upload import CallDocuments
@@ -127,7 +127,7 @@ def prune(
     for run_id in going:
         # The run's requests are needed to bound the cost of answers without a price.
         price_unpriced(ledger, prices, run_id)
-        count_under_way(ledger, None, prices, [("run", run_id)], ledger.now())
+        Reservations(ledger, prices, ledger.now()).count_under_way([("run", run_id)])
         without_price = _unpriced(ledger, run_id)
         with ledger.write() as tx:
             if not queries.is_stored(tx, run_id):
@@ -621,19 +621,14 @@ class EngineAccess(Closing):
         return pruned
 
 
-def _before_fork() -> None:
+def _hold_openings() -> list[Callable[[], object]]:
     # The child of a fork in the middle of an opening would keep modules that are imported in part,
     # and locks of SQLite that nobody releases.
     end = time.monotonic() + REST_SECONDS
     locks = [engine_access.opens for engine_access in list(_accesses)]
-    _resting.locks = [
-        lock for lock in locks if lock.acquire(timeout=max(0.0, end - time.monotonic()))
+    return [
+        lock.release for lock in locks if lock.acquire(timeout=max(0.0, end - time.monotonic()))
     ]
-
-
-def _after_fork_in_parent() -> None:
-    for lock in _resting.locks:
-        lock.release()
 
 
 def _after_fork() -> None:
@@ -641,8 +636,4 @@ def _after_fork() -> None:
         engine_access.forget()
 
 
-_resting = threading.local()
-"""The locks that this thread holds while it forks."""
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
-)
+hold_at_fork(_hold_openings, _after_fork)

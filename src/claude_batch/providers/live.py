@@ -21,12 +21,11 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
-    Generator,
     Iterable,
     Iterator,
     Mapping,
 )
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
@@ -81,6 +80,7 @@ from claude_batch.providers.live_conversation import converse_live
 from claude_batch.providers.middleware_runner import (
     LOST_WITH_IT,
     MiddlewareRunner,
+    failed_result,
     request_or_error,
 )
 from claude_batch.providers.protocol import ProviderCapabilities
@@ -163,14 +163,10 @@ class ClaudeProvider(Closing):
         (see `PostProcessor`) receives each result, for ``post_process_timeout`` at most. Raises
         `ActorConfigurationError`.
         """
-        with _naming("concurrency"):
-            self._concurrency = read_count(concurrency, 1)
-        with _naming("max_retries"):
-            self._max_retries = read_count(max_retries, 0)
-        with _naming("timeout"):
-            self._timeout = None if timeout is None else parse_duration(timeout)
-        with _naming("refusal_patience"):
-            self._refusal_patience = parse_duration(refusal_patience)
+        self._concurrency = _read("concurrency", concurrency, partial(read_count, least=1))
+        self._max_retries = _read("max_retries", max_retries, partial(read_count, least=0))
+        self._timeout = None if timeout is None else _read("timeout", timeout, parse_duration)
+        self._refusal_patience = _read("refusal_patience", refusal_patience, parse_duration)
         self._limits = (
             _own_limit("requests_per_minute", requests_per_minute),
             _own_limit("tokens_per_minute", tokens_per_minute),
@@ -426,7 +422,7 @@ class ClaudeProvider(Closing):
             result = ActorResult(key=request.key, position=position, error=request)
         elif many.halt is not None:
             # Not raised: its traceback would hold all remaining requests.
-            result = _failed(request, position, for_one_caller(many.halt))
+            result = failed_result(request, for_one_caller(many.halt), position)
         else:
             result = await self._outcome(many, request, position, ask)
         await self.middleware.finish(many.actor.name, [result])
@@ -446,7 +442,7 @@ class ClaudeProvider(Closing):
             if isinstance(error, AccountHaltedError):
                 many.halt = for_one_caller(error)
                 many.halt.cost = None  # which is this request's own
-            return _failed(asked, position, error)
+            return failed_result(asked, error, position)
         result = ActorResult(
             key=request.key,
             position=position,
@@ -645,15 +641,13 @@ def _own_limit(name: str, given: int | None) -> int | None:
     value, where = given, name
     if value is None:
         value, where = from_environment(name), SETTINGS[name].variable
-    with _naming(where):
-        return None if value is None else SETTINGS[name].read(value) or None
+    return None if value is None else _read(where, value, SETTINGS[name].read) or None
 
 
-@contextmanager
-def _naming(setting: str) -> Generator[None]:
-    """Raise the reason why a setting is refused as an error that names the setting."""
+def _read(setting: str, value: Any, read: Callable[[Any], _T]) -> _T:
+    """Return the value of a setting. Raises `ActorConfigurationError`, which names the setting."""
     try:
-        yield
+        return read(value)
     except ValueError as error:
         raise ActorConfigurationError(f"{setting}: {error}") from None
 
@@ -666,10 +660,6 @@ class _Many(msgspec.Struct):
     """Number of the calls that were begun."""
     halt: AccountHaltedError | None = None
     """What has ended all of them, if anything."""
-
-
-def _failed(request: ActorRequest, position: int, error: ActorError) -> ActorResult:
-    return ActorResult(key=request.key, position=position, error=error, context=request.context)
 
 
 def _check_blocking(actor: ActorConfiguration) -> None:

@@ -15,9 +15,7 @@ import itertools
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
@@ -27,9 +25,9 @@ from typing import Any, TypeAlias, TypeVar
 from claude_batch.actor.middleware import Middlewares, Passage, Step
 from claude_batch.actor.request import ActorRequest, RequestLike
 from claude_batch.actor.response import ActorResponse, ActorResult
-from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.errors import ActorError, InvalidRequestError
 from claude_batch.core.user_functions import ends_the_caller
-from claude_batch.lifecycle.threads import SharedEventLoop
+from claude_batch.lifecycle.threads import DaemonThreads, SharedEventLoop, in_own_thread
 
 # Threads ------------------------------------------------------------------------------------------
 
@@ -38,11 +36,10 @@ _T = TypeVar("_T")
 WORKERS = 32
 """Maximum threads that work at once. One whose function exceeds its timeout is not counted."""
 
-IDLE_SECONDS = 10.0
-"""Seconds that an idle thread waits for more work before it ends."""
-
 STUCK_SECONDS = 60.0
 """Seconds after which a function without a timeout no longer counts as working."""
+
+_THREAD = "claude-batch-middleware"
 
 _inside: ContextVar[bool] = ContextVar("claude_batch_inside_a_worker", default=False)
 
@@ -58,9 +55,6 @@ class Job:
         self._items = items
         self.seconds = seconds
         self.results: list[Any] = []
-        self.future: Future[None] = Future()
-        # A caller that stops waiting must not cancel the future; `abandon` does that.
-        self.future.set_running_or_notify_cancel()
         self._context = copy_context()
         self._lock = threading.Lock()
         self._begun: float | None = None
@@ -68,8 +62,9 @@ class Job:
 
     def run(self) -> None:
         """Process the items until the job is abandoned."""
+        self._context.run(_inside.set, True)
+        _running.add(self)
         try:
-            self._context.run(_inside.set, True)
             for item in self._items:
                 with self._lock:
                     if self._abandoned:
@@ -81,10 +76,8 @@ class Job:
                         return
                     self._begun = None
                     self.results.append(result)
-        except BaseException as error:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(None)
+        finally:
+            _running.discard(self)
 
     def patience(self) -> float:
         """Return the seconds until the current item may have exceeded its timeout."""
@@ -111,86 +104,20 @@ class Job:
             self._abandoned = True
 
 
-class WorkerPool:
-    """Daemon threads that are started when there is work, and kept for a while. Thread-safe.
-
-    Starting one takes longer than most functions, whose ``threading.local`` would be made anew.
-    """
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Reset after a fork: the threads and their jobs stay with the parent process."""
-        self._ready = threading.Condition()
-        self._queue: deque[Job] = deque()
-        self._at_work: dict[threading.Thread, Job | None] = {}
-        self._idle = 0
-
-    def submit(self, job: Job) -> None:
-        """Run a job on a thread; jobs start in the order in which they are submitted."""
-        if _inside.get():
-            # A pool thread waits for this job; queueing it in the same pool could deadlock.
-            _thread(job.run).start()
-            return
-        with self._ready:
-            self._queue.append(job)
-            self._staff()
-            self._ready.notify()
-
-    def relieve(self) -> None:
-        """Start threads to replace those that are stuck, if there is work for them."""
-        with self._ready:
-            self._staff()
-
-    def _staff(self) -> None:
-        if len(self._queue) <= self._idle:
-            return
-        for _ in range(min(len(self._queue) - self._idle, WORKERS - self._working())):
-            thread = _thread(self._work)
-            self._at_work[thread] = None
-            try:
-                thread.start()
-            except RuntimeError:
-                del self._at_work[thread]
-                raise
-
-    def _working(self) -> int:
-        """Return the number of threads whose function has not exceeded its timeout."""
-        return sum(job is None or not job.is_stuck for job in self._at_work.values())
-
-    def _work(self) -> None:
-        me = threading.current_thread()
-        while (job := self._next(me)) is not None:
-            job.run()
-            with self._ready:
-                self._at_work[me] = None
-
-    def _next(self, me: threading.Thread) -> Job | None:
-        """Return the next job, or None if the thread should end."""
-        with self._ready:
-            # A thread that was stuck and has returned may have been replaced meanwhile.
-            while self._working() <= WORKERS:
-                if self._queue:
-                    job = self._at_work[me] = self._queue.popleft()
-                    return job
-                self._idle += 1
-                woken = self._ready.wait(IDLE_SECONDS)
-                self._idle -= 1
-                if not woken and not self._queue:
-                    break
-            del self._at_work[me]
-            return None
+_running: set[Job] = set()
+"""The jobs that threads process now."""
 
 
-def _thread(work: Callable[[], None]) -> threading.Thread:
-    return threading.Thread(target=work, name="claude-batch-middleware", daemon=True)
+def stuck_jobs() -> int:
+    """Return how many jobs hold a thread that no longer counts as working."""
+    return sum(job.is_stuck for job in list(_running))
 
 
-POOL: WorkerPool = WorkerPool()
-"""The pool of this process."""
+POOL: DaemonThreads = DaemonThreads(WORKERS, _THREAD, stuck=stuck_jobs)
+"""The threads of this process. Starting one takes longer than most functions."""
 
 os.register_at_fork(after_in_child=POOL.forget)
+os.register_at_fork(after_in_child=_running.clear)
 
 
 # Middleware runner --------------------------------------------------------------------------------
@@ -218,6 +145,11 @@ def request_or_error(given: RequestLike) -> ActorRequest | InvalidRequestError:
         return ActorRequest.of(given)
     except InvalidRequestError as error:
         return error
+
+
+def failed_result(request: ActorRequest, error: ActorError, position: int = 0) -> ActorResult:
+    """Return the result of a request that has failed."""
+    return ActorResult(key=request.key, position=position, error=error, context=request.context)
 
 
 class MiddlewareRunner(Middlewares):
@@ -265,11 +197,14 @@ class MiddlewareRunner(Middlewares):
 
     async def after_all(
         self, actor: str, results: Iterable[ActorResult], kept: str, read: Reader
-    ) -> AsyncIterator[list[ActorResult]]:
+    ) -> AsyncIterator[Iterable[ActorResult]]:
         """Yield a run's results as the middleware returns them, in order, a few at a time.
 
         ``read`` makes the result that the user's function and the caller get.
         """
+        if not self:
+            yield map(read, results)
+            return
         for some in _chunks(results, RESULTS_AT_ONCE):
             passed = [read(each) for each in await self._after_some(actor, some, kept)]
             await self.finish(actor, passed)
@@ -277,8 +212,11 @@ class MiddlewareRunner(Middlewares):
 
     def after_all_sync(
         self, actor: str, results: Iterable[ActorResult], kept: str, read: Reader
-    ) -> Iterator[list[ActorResult]]:
+    ) -> Iterator[Iterable[ActorResult]]:
         """Run `after_all` synchronously, with or without a running event loop."""
+        if not self:
+            yield map(read, results)
+            return
         for some in _chunks(results, RESULTS_AT_ONCE):
             passed = [read(each) for each in wait_on_a_loop(self._after_some(actor, some, kept))]
             self.finish_sync(actor, passed)
@@ -319,10 +257,8 @@ def _passed(result: ActorResult, passage: Passage[ActorResponse]) -> ActorResult
 
 
 def _prepared(passage: Passage[ActorRequest]) -> Prepared:
-    if (error := passage.error) is not None:
-        context = passage.value.context
-        return ActorResult(key=passage.key, position=0, error=error, context=context)
-    return passage.value
+    request = passage.value
+    return request if passage.error is None else failed_result(request, passage.error)
 
 
 def _chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
@@ -394,8 +330,12 @@ async def _call_on_a_thread(
 
 async def _done(job: Job) -> None:
     """Run a job on a thread; abandon it if one of its items exceeds its timeout."""
-    POOL.submit(job)
-    waiting = asyncio.wrap_future(job.future)
+    waiting: asyncio.Future[None]
+    if _inside.get():
+        # A thread of the pool waits for this job; queueing it in the same pool could deadlock.
+        waiting = asyncio.ensure_future(in_own_thread(job.run, name=_THREAD, daemon=True))
+    else:
+        waiting = asyncio.wrap_future(POOL.submit(job.run))
     try:
         while True:
             # Without a timeout nothing ends it, so there is nothing to look at all the time.

@@ -35,7 +35,7 @@ from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.providers.engine_access import EngineAccess, Entered
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.mapping import response_of
-from claude_batch.providers.middleware_runner import MiddlewareRunner, wait_on_a_loop
+from claude_batch.providers.middleware_runner import MiddlewareRunner, failed_result, wait_on_a_loop
 from claude_batch.providers.run_writer import deadline_fault
 from claude_batch.wire.encoding import EncodedRequest
 
@@ -111,7 +111,7 @@ class Responder(ProviderPart):
             await future.on_loop()
             answer = future.result()
         except ActorError as error:
-            await runner.finish(actor.name, [_failed(asked, error)])
+            await runner.finish(actor.name, [failed_result(asked, error)])
             raise
         except BaseException:
             future.cancel()
@@ -145,7 +145,7 @@ class Responder(ProviderPart):
             answer = future.result()
         except ActorError as error:
             if runner:
-                runner.finish_sync(actor.name, [_failed(asked, error)])
+                runner.finish_sync(actor.name, [failed_result(asked, error)])
             raise
         except BaseException:
             future.cancel()
@@ -167,7 +167,7 @@ class Responder(ProviderPart):
         try:
             response = self._response(answer, asked.context)
         except ActorError as error:
-            return _failed(asked, error)
+            return failed_result(asked, error)
         answered, context = response.answered, asked.context
         return ActorResult(
             key=asked.key, position=0, response=response, answered=answered, context=context
@@ -308,10 +308,6 @@ def conversation_settings_of(actor: ActorConfiguration) -> ConversationSettings:
     if toolset is None:
         return ConversationSettings(judge=actor.judge)
     return ConversationSettings(toolset.remembered, toolset.tools, actor.judge)
-
-
-def _failed(asked: ActorRequest, error: ActorError) -> ActorResult:
-    return ActorResult(key=asked.key, position=0, error=error, context=asked.context)
 
 
 def _kept(answer: Answer) -> str:

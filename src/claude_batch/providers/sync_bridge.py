@@ -90,14 +90,8 @@ THREADS = 8
 """Most threads of the process that do such work at the same time."""
 
 
-def _renew_threads() -> None:
-    global _threads
-    _threads = DaemonThreads(THREADS, "claude-batch-beside")
-
-
-_threads: DaemonThreads
-_renew_threads()
-os.register_at_fork(after_in_child=_renew_threads)
+_threads = DaemonThreads(THREADS, "claude-batch-beside")
+os.register_at_fork(after_in_child=_threads.forget)
 
 
 async def in_worker_thread(work: Callable[[], _T]) -> _T:

@@ -1,8 +1,9 @@
 """Valid instances of JSON schemas, so that structured answers and tool calls can be parsed.
 
 Deterministic: the same schema and text give the same instance. It covers the API's structured
-output schemas, and also the bounds that these do not support. It is not a general solver: if a
-schema contradicts itself, the first rule wins.
+output schemas, and also the bounds that these do not support: those of a tool, and those that the
+SDK has moved into a description. It is not a general solver: if a schema contradicts itself, the
+first rule wins.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from typing import Any, cast
 
 _FORMATS = {
@@ -28,6 +30,20 @@ _SAMPLES = (
     "a", "A", "0", "a1", "aaa", "AAA", "000", "abc-123", "2026-11-21", "AB12", "1.0",
     "0000000000", "00000", "0000", "00", "AA", "aa", "a@b.co", "#000000",
 )  # fmt: skip
+_DESCRIBED = re.compile(r"\{(.*)\}\s*\Z")
+"""The end of a description: what `anthropic.transform_schema` has moved there."""
+_KEYWORD = re.compile(r"(?:^|, )([a-zA-Z]+): ((?:(?!, [a-zA-Z]+: ).)*)")
+_NUMBERS = (
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength",
+    "maxLength", "minItems", "maxItems",
+)  # fmt: skip
+_UNSUPPORTED = {
+    "integer": frozenset(_NUMBERS[:5]),
+    "number": frozenset(_NUMBERS[:5]),
+    "string": frozenset(("minLength", "maxLength")),
+    "array": frozenset(("maxItems", "uniqueItems")),
+}
+"""Keywords that the schema of an output must not have, by its type."""
 _DEEPEST = 24
 """Depth at which a recursive schema gets `null`, an empty list or nothing optional."""
 
@@ -62,6 +78,46 @@ def instance(schema: Any, text: str = "sandbox") -> Any:
         raise SchemaError(f"not a valid JSON schema: {error}") from error
 
 
+def unsupported_part(schema: Any) -> str | None:
+    """Return what the API refuses in the schema of an output, in its words; `None` if nothing."""
+    if not isinstance(schema, dict):
+        return None
+    fields = cast(Schema, schema)
+    kind = str(fields.get("type"))
+    if kind == "object" and fields.get("additionalProperties") is not False:
+        return "For 'object' type, 'additionalProperties' must be explicitly set to false"
+    if words := sorted(_UNSUPPORTED.get(kind, frozenset()) & fields.keys()):
+        which = f"properties {', '.join(words)} are" if words[1:] else f"property '{words[0]}' is"
+        return f"For '{kind}' type, {which} not supported"
+    if kind == "array" and fields.get("minItems") not in (None, 0, 1):
+        return "For 'array' type, 'minItems' values other than 0 or 1 are not supported"
+    parts: list[Any] = [fields.get("items")]
+    for name in ("properties", "$defs", "definitions", "anyOf", "allOf"):
+        held: Any = fields.get(name)
+        if isinstance(held, dict | list):
+            named = cast(Any, held)
+            parts += named.values() if isinstance(held, dict) else named
+    return next(filter(None, map(unsupported_part, parts)), None)
+
+
+def _described(schema: Schema) -> Schema:
+    """Return a schema with the bounds at the end of its description; its own keywords win."""
+    description: Any = schema.get("description")
+    found = _DESCRIBED.search(description) if isinstance(description, str) else None
+    if found is None:
+        return schema
+    words = dict(_KEYWORD.findall(found[1]))
+    bounds: Schema = {}
+    for name in _NUMBERS:
+        with suppress(KeyError, ValueError):
+            bounds[name] = json.loads(words[name])
+    if "pattern" in words:
+        bounds["pattern"] = words["pattern"]
+    if words.get("uniqueItems") == "True":
+        bounds["uniqueItems"] = True
+    return bounds | schema
+
+
 class _Builder:
     def __init__(self, root: Schema, text: str) -> None:
         self.root = root
@@ -74,7 +130,7 @@ class _Builder:
             raise ValueError(f"it asks for more than {_MOST_VALUES:,} values")
         if not isinstance(schema, dict):
             return self.text
-        schema = self.resolved(cast(Schema, schema))
+        schema = _described(self.resolved(cast(Schema, schema)))
         if "const" in schema:
             return schema["const"]
         if schema.get("enum"):

@@ -85,6 +85,10 @@ _TAKES_NO_SAMPLING = (
     *("claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-sonnet-5"),
     *("claude-haiku-5-5", "claude-fable-5", "claude-mythos-5"),
 )
+_TAKES_ONE_SAMPLING = (
+    *("claude-opus-4-1", "claude-opus-4-5", "claude-opus-4-6", "claude-sonnet-4-5"),
+    *("claude-sonnet-4-6", "claude-haiku-4-5"),
+)
 _WIDENED = ("claude-sonnet-4-2025", "claude-sonnet-4-5")
 _LONG_OUTPUT = ("claude-opus-", "claude-sonnet-", "claude-haiku-5-5")
 
@@ -112,6 +116,8 @@ class Model:
     """Whether it thinks if `thinking` is not given."""
     takes_sampling: bool
     """Whether it accepts `temperature`, `top_p` and `top_k`, under the version that has them."""
+    takes_both_samplings: bool
+    """Whether it accepts `temperature` and `top_p` in one request."""
     takes_forced_tool: bool
     """Whether `tool_choice` may be `any` or `tool`."""
 
@@ -140,5 +146,6 @@ def model_named(name: str) -> Model | None:
         takes_disabled=not known.startswith(_TAKES_NO_DISABLED),
         thinks_unasked=newer and not known.startswith(_THINKS_IF_ASKED),
         takes_sampling=not known.startswith(_TAKES_NO_SAMPLING),
+        takes_both_samplings=not known.startswith(_TAKES_ONE_SAMPLING),
         takes_forced_tool=not known.startswith(_TAKES_NO_FORCED_TOOL),
     )

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from .api_errors import TOO_DEEP, ApiError
-from .instances import SchemaError, instance
+from .instances import SchemaError, instance, unsupported_part
 from .model_profiles import LONG_CONTEXT_BETA, LONG_OUTPUT_BETA, Model, model_named
 from .token_usage import CACHE_MARK, cache_marks, media_tokens, written_size
 
@@ -61,14 +61,14 @@ CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _PATTERN = "^[a-zA-Z0-9_-]{1,64}$"
 
 
-class Entry(msgspec.Struct, gc=False):
+class Entry(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """One request of a create body; its params stay undecoded bytes."""
 
     custom_id: str
     params: Raw
 
 
-class CreateBody(msgspec.Struct):
+class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a create call."""
 
     requests: list[Entry]
@@ -395,6 +395,25 @@ def _check_fields(params: Params, model: Model, context: CallContext) -> None:
             raise _invalid(f"{name}: Input is out of range")
         if not model.takes_sampling:
             raise _invalid(f"`{name}` is not supported for {model.id}")
+    if UNSET not in (params.temperature, params.top_p) and not model.takes_both_samplings:
+        raise _invalid(
+            "`temperature` and `top_p` cannot both be specified for this model. Please use only "
+            "one."
+        )
+    if _thinks(params, "enabled", "adaptive"):
+        mode = "when thinking is enabled or in adaptive mode"
+        if params.temperature not in (UNSET, 1):
+            raise _invalid(f"`temperature` may only be set to 1 {mode}.")
+        if params.top_p is not UNSET and params.top_p < 0.95:
+            raise _invalid(f"`top_p` must be greater than or equal to 0.95 or unset {mode}.")
+        if params.top_k is not UNSET:
+            raise _invalid(f"`top_k` must be unset {mode}.")
+
+
+def _thinks(params: Params, *kinds: str) -> bool:
+    """Return whether params, whose `thinking` was checked, ask for thinking of one of the kinds."""
+    thinking: Any = params.thinking
+    return thinking is not None and thinking["type"] in kinds
 
 
 LEAST_BUDGET = 1024
@@ -609,6 +628,8 @@ def _check_output(params: Params, messages: list[MessageParam], model: Model) ->
             return
         if not tools:
             raise _invalid("tool_choice: tool_choice may only be specified while providing tools")
+        if _thinks(params, "enabled"):
+            raise _invalid("Thinking may not be enabled when tool_choice forces tool use.")
         if not model.takes_forced_tool:
             raise _invalid(f"tool_choice.type: '{kind}' is not supported for {model.id}")
         name = choice.get("name")
@@ -657,24 +678,8 @@ def _check_format(wanted: Any) -> None:
     if fields.get("type") != "json_schema":
         raise _invalid("output_config.format.type: Input should be 'json_schema'")
     _check_schema(fields.get("schema"), "output_config.format.schema")
-    _check_closed(fields["schema"], "output_config.format.schema")
-
-
-def _check_closed(schema: Any, path: str) -> None:
-    """Check that no object of an output's schema can have other keys than its own."""
-    if not isinstance(schema, dict):
-        return
-    fields = cast(dict[str, Any], schema)
-    if fields.get("type") == "object" and fields.get("additionalProperties") is not False:
-        raise _invalid(
-            f"{path}: For 'object' type, 'additionalProperties' must be explicitly set to false"
-        )
-    _check_closed(fields.get("items"), path)
-    for name in ("properties", "$defs", "definitions", "anyOf", "allOf"):
-        held: Any = fields.get(name)
-        inner: Any = list(cast(dict[str, Any], held).values()) if isinstance(held, dict) else held
-        for each in cast(list[Any], inner) if isinstance(inner, list) else []:
-            _check_closed(each, path)
+    if (fault := unsupported_part(fields["schema"])) is not None:
+        raise _invalid(f"output_config.format.schema: {fault}")
 
 
 def _check_schema(schema: Any, path: str) -> None:
