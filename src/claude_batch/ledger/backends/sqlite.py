@@ -391,16 +391,11 @@ class DataVersion:
             return int(row[0])
 
     def changed(self) -> bool:
-        """Return True if another connection has committed since the last call.
-
-        Raises `LedgerError`.
-        """
         version = self._version()
         changed, self._last = version != self._last, version
         return changed
 
     def close(self) -> None:
-        """Return the connection to the pool."""
         self._connection.close()
 
 

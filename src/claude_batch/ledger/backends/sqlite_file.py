@@ -392,11 +392,9 @@ class LeaderLockFile:
         self._lock = file_lock(leader_lock_file(ledger, workspace_id))
 
     def take(self) -> bool:
-        """Take it; return False if another process holds it. Raises `LedgerError`."""
         return take(self._lock, self._ledger)
 
     def release(self) -> None:
-        """Release it."""
         self._lock.release()
 
 
@@ -424,7 +422,6 @@ class ProcessFile:
         """Do nothing: nobody can take the lock of a process that hangs."""
 
     def release(self) -> None:
-        """Release the lock, because no caller waits in this process any more."""
         # Unlinked first: while the file can be found, its lock must show a living process.
         self._path.unlink(missing_ok=True)
         self._lock.release()
