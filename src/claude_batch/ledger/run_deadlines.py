@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, func, o
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
-from claude_batch.ledger.cancellations import request_cancels
+from claude_batch.ledger.cancellations import cancel_batches
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.portable_sql import of_workspace, update_row
 from claude_batch.ledger.schema import batch_runs, batches, requests, runs
@@ -116,12 +116,7 @@ def withdraw(tx: Connection, run_id: str, now: float) -> None:
     # No primer is sent ahead any more. Doubles still end with their originals.
     transitions.release(tx, and_(requests.c.run_id == run_id, is_held(), ~is_double()))
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
-    packed = select(batches.c.id).where(
-        batches.c.id.in_(mine), batches.c.state == BatchState.PACKED
-    )
-    for batch_id in tx.scalars(packed).all():
-        batch_contents.withdraw_cancelled(tx, batch_id)
-    request_cancels(tx, mine, now)
+    cancel_batches(tx, mine, now)
 
 
 def end_queued(tx: Connection, run_id: str) -> None:
