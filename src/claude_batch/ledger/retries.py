@@ -140,7 +140,7 @@ def _was_cancelled(tx: Connection, run_id: str) -> bool:
 
 def _check_deadline(tx: Connection, run_id: str, chosen: Any, now: float) -> None:
     """Raise `SendsNothing` if the deadline of a run would end the chosen requests unsent."""
-    stops = run_deadlines.stops_sending(run_row(tx, run_id), now) and unfinished(tx, run_id)
+    stops = run_deadlines.stops_sending(tx, run_id, now) and unfinished(tx, run_id)
     if stops and tx.scalar(select(requests.c.seq).where(chosen).limit(1)) is not None:
         raise SendsNothing
 
@@ -238,7 +238,9 @@ def _failures(tx: Connection, run_id: str) -> tuple[dict[str, int], dict[str, in
     )
     passes = _failed_in_passing().label("passes")
     rows: Sequence[Any] = tx.execute(
-        _with_lines(select(kind.label("kind"), passes, func.count()))
+        select(kind.label("kind"), passes, func.count())
+        .select_from(requests)
+        .outerjoin(results, OF_ANSWER)
         .where(requests.c.run_id == run_id, requests.c.state.in_(FAILED))
         .group_by("kind", "passes")
         .order_by(func.count().desc(), "kind")
@@ -246,11 +248,6 @@ def _failures(tx: Connection, run_id: str) -> tuple[dict[str, int], dict[str, in
     for name, is_passing, count in rows:
         (passing if is_passing else final)[name or str(RequestState.ERRORED)] = count
     return passing, final
-
-
-def _with_lines(query: Any) -> Any:
-    """Join a query of requests with the result line that set each request's state."""
-    return query.select_from(requests).outerjoin(results, OF_ANSWER)
 
 
 def _ended(tx: Connection, run_id: str) -> tuple[float | None, float | None]:
@@ -276,15 +273,18 @@ def retry_call(tx: Connection, seq: int, *, due: float) -> str | None:
     Returns None if the call has no transient failure. Also returns None if its run is past a
     deadline or cancelled and other calls of the run have not ended.
     """
-    query = select(
-        requests.c.run_id,
-        requests.c.state,
-        results.c.error_type,
-        or_(runs.c.cancelled.is_not(None), runs.c.past_margin.is_not(None)).label("withdrawn"),
-    )
-    of_run = runs.c.id == requests.c.run_id
+    withdrawn = or_(runs.c.cancelled.is_not(None), runs.c.past_margin.is_not(None))
     row = tx.execute(
-        _with_lines(query).join(runs, of_run).where(requests.c.seq == seq, _failed_in_passing())
+        select(
+            requests.c.run_id,
+            requests.c.state,
+            results.c.error_type,
+            withdrawn.label("withdrawn"),
+        )
+        .select_from(requests)
+        .outerjoin(results, OF_ANSWER)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(requests.c.seq == seq, _failed_in_passing())
     ).first()
     if row is None or (row.withdrawn and unfinished(tx, row.run_id)):
         return None
