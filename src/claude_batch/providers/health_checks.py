@@ -87,7 +87,7 @@ def check_ledger(location: str) -> Iterator[Finding]:
     except LedgerError as error:
         yield _ledger_fault("ledger", str(error))
         return
-    if not has_ledger(str(path)):
+    if not has_ledger(str(path)) or (os.path.isfile(path) and not _size(path)):
         yield Finding(
             check="ledger", level="ok", message=f"none at {path} yet; `claude-batch run` creates it"
         )
