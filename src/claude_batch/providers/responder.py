@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -44,12 +44,8 @@ Beside: TypeAlias = tuple[OutputFormat[Any] | None, Any]
 NOTHING_BESIDE: Beside = (None, None)
 
 
-class ModeOf(Protocol):
-    """Merges an actor's settings with the provider's and those of a call or run."""
-
-    def __call__(
-        self, actor: ActorConfiguration, settings: CallKeywords | None = None
-    ) -> BatchProcessingMode: ...
+ModeOf: TypeAlias = Callable[[ActorConfiguration, CallKeywords | None], BatchProcessingMode]
+"""Merges an actor's settings with the provider's and those of a call or run."""
 
 
 class _Common(NamedTuple):
@@ -94,9 +90,8 @@ class Responder(ProviderPart):
         if known is None or known[0] is not actor:
             if len(self._common) >= RequestEncoders.KEPT:
                 self._common.clear()
-            common = _Common(
-                self._encoders.of(actor), self._mode_of(actor), conversation_settings_of(actor)
-            )
+            mode = self._mode_of(actor, None)
+            common = _Common(self._encoders.of(actor), mode, conversation_settings_of(actor))
             known = self._common[id(actor)] = (actor, common)
         return known[1]
 
