@@ -90,11 +90,10 @@ class CallQueue:
         self._loop = loop
         self._sessions = sessions
         self._inbox: deque[Call] = deque()
-        self._flush_planned = False
         self._reading = asyncio.Lock()  # one at a time, because reading takes processor time
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone_callers: deque[Waiter] = deque()
-        self._receipts = Receipts(lambda: self._loop.soon(self._leave))
+        self._receipts = Receipts(lambda: self._loop.soon(self._flush))
         self._prices = prices
         self._store = CallStore(self._ledger, engine.process, self._receipts, prices)
         self._notes_planned = False
@@ -129,14 +128,7 @@ class CallQueue:
         with self._loop.gate:
             if not self._loop.closed:
                 self._inbox.append(call)
-                if not self._flush_planned:
-                    try:
-                        # Set first: from the next line on, the flush may run and reset the flag.
-                        self._flush_planned = True
-                        self._loop.soon(self._flush)
-                    except BaseException:  # of a signal handler
-                        self._flush_planned = False
-                        raise
+                self._receipts.plan()
                 return
         _fail([call], self._closed())
 
@@ -225,8 +217,7 @@ class CallQueue:
         return self._loop.run(find())
 
     def _flush(self) -> None:
-        # All calls that arrived since the last flush share one transaction and one fsync.
-        self._flush_planned = False
+        """Do what callers have asked for since the last flush, in one transaction and one fsync."""
         # First, so that a new call can take over a request that was let go before it.
         self._waiting.leave_closed_loops()
         self.remove_departed()
@@ -246,6 +237,7 @@ class CallQueue:
             flush = self._store.store(calls)
         except Exception as error:
             _fail(calls, _not_stored(error))
+            self.plan_notes()
             return
         for call in flush.unread:
             self._queue_after(self._read_documents(call), [call])
@@ -392,13 +384,9 @@ class CallQueue:
         self._gone_callers.append(waiter)
         self._receipts.plan()
 
-    def _leave(self) -> None:
-        self.remove_departed()
-        self._note_farewells()
-
     def remove_departed(self) -> None:
         """Remove the callers that have left from the waiters, and note what the others got."""
-        # First, so that a caller which leaves after this plans another pass.
+        # First, so that a caller which asks or leaves after this plans another flush.
         notes = list(self._receipts.drain())
         while self._gone_callers:
             self._waiting.leave(self._gone_callers.popleft())

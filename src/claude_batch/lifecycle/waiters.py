@@ -58,7 +58,7 @@ class Receipts:
     """
 
     def __init__(self, plan: Callable[[], object]) -> None:
-        """``plan`` is called, on any thread, when there is something to `drain`."""
+        """``plan`` is called on any thread; the engine then calls `drain` soon."""
         self._plan = plan
         self._is_planned = False
         self._notes: deque[tuple[int, bool, bool]] = deque()
@@ -69,7 +69,7 @@ class Receipts:
         self.plan()
 
     def plan(self) -> None:
-        """Let the notes be drained soon; those of many callers together."""
+        """Let the engine do soon what callers have asked for; that of many callers together."""
         if not self._is_planned:
             try:
                 # Set first: the other thread may drain and reset it before the next line.
