@@ -37,7 +37,7 @@ from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.pending_call import Call, CallOptions, without_repeated
 from claude_batch.lifecycle.threads import EventLoopThread, in_a_thread
 from claude_batch.lifecycle.tool_runner import ConversationSettings, Workbench
-from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
+from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
 from claude_batch.money.prices import Prices
 from claude_batch.wire.encoding import EncodedRequest
 
@@ -93,14 +93,16 @@ class CallQueue:
         self._reading = asyncio.Lock()  # one at a time, because reading takes processor time
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone_callers: deque[Waiter] = deque()
-        self._receipts = Receipts(lambda: self._loop.soon(self._flush))
+        self._receipts: deque[tuple[int, bool, bool]] = deque()
+        """Of requests with answers: whether its caller has it, and whether equal calls get it."""
+        self._is_planned = False
         self._prices = prices
-        self._store = CallStore(self._ledger, engine.process, self._receipts, prices)
+        self._store = CallStore(self._ledger, engine.process, self._receive, prices)
         self._notes_planned = False
         self._groups = SmallGroups()
         self._waiting = Waiting(
             self._ledger,
-            self._receipts,
+            self._receive,
             self._store.gone,
             self._time_out,
         )
@@ -128,9 +130,20 @@ class CallQueue:
         with self._loop.gate:
             if not self._loop.closed:
                 self._inbox.append(call)
-                self._receipts.plan()
+                self._plan()
                 return
         _fail([call], self._closed())
+
+    def _plan(self) -> None:
+        """Let the engine do soon what callers have asked for, what many have asked together."""
+        if not self._is_planned:
+            try:
+                # Set first: the engine may begin, and reset it, before the next line.
+                self._is_planned = True
+                self._loop.soon(self._flush)
+            except BaseException:  # of a signal handler
+                self._is_planned = False
+                raise
 
     def _closed(self) -> EngineStoppedError:
         return EngineStoppedError(closed_words(self._ledger.location))
@@ -174,7 +187,11 @@ class CallQueue:
 
         ``failed``: it is a failure that equal calls get again.
         """
-        self._receipts.note(seq, taken, failed)
+        self._receive(seq, taken, failed)
+
+    def _receive(self, seq: int, taken: bool, repeats: bool) -> None:
+        self._receipts.append((seq, taken, repeats))
+        self._plan()
 
     def watch(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
         """Set ``future`` to the answer of a stored call, beside the callers that wait for it."""
@@ -382,15 +399,16 @@ class CallQueue:
     def _gone(self, waiter: Waiter) -> None:
         """Queue a caller that has left for removal. Runs on the thread that ended the wait."""
         self._gone_callers.append(waiter)
-        self._receipts.plan()
+        self._plan()
 
     def remove_departed(self) -> None:
         """Remove the callers that have left from the waiters, and note what the others got."""
         # First, so that a caller which asks or leaves after this plans another flush.
-        notes = list(self._receipts.drain())
+        self._is_planned = False
         while self._gone_callers:
             self._waiting.leave(self._gone_callers.popleft())
-        for seq, taken, repeats in notes:
+        while self._receipts:
+            seq, taken, repeats = self._receipts.popleft()
             if taken:
                 self._store.taken(seq, repeats)
             else:

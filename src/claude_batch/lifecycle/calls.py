@@ -54,7 +54,7 @@ from claude_batch.lifecycle.pending_call import (
     identity_of,
 )
 from claude_batch.lifecycle.tool_runner import ConversationSettings
-from claude_batch.lifecycle.waiters import Departure, Receipts, Waiter
+from claude_batch.lifecycle.waiters import Departure, Note, Waiter
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.bounds import may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders
@@ -185,14 +185,14 @@ class CallStore:
     """Writer of calls to a ledger. Belongs to the engine's loop."""
 
     def __init__(
-        self, ledger: Ledger, process: str, receipts: Receipts, prices: Prices | None = None
+        self, ledger: Ledger, process: str, note: Note, prices: Prices | None = None
     ) -> None:
         """Set up the store; ``process`` is the id of this process in the ledger.
 
-        ``receipts`` record which of the known answers have reached their callers. ``prices``, by
+        ``note`` records which of the known answers have reached their callers. ``prices``, by
         default the listed ones, bound the cost of a call if there is a budget.
         """
-        self._receipts = receipts
+        self._note_taken = note
         self._prices = prices or prices_of()
         self._ledger = ledger
         self._process = process
@@ -326,7 +326,7 @@ class CallStore:
         for call, outcome in flush.done:
             if isinstance(outcome, Answer):
                 call.future.stored(outcome.seq)
-            delivered = call.future.settle(outcome, self._receipts)
+            delivered = call.future.settle(outcome, self._note_taken)
             if isinstance(outcome, Answer) and not delivered:
                 self.gone(outcome.seq, "keep")
         for call in flush.unjoined:
