@@ -225,10 +225,7 @@ class CallFuture:
         if seconds is None:
             await waiter
         else:
-            # Python 3.11's `wait_for` may lose a cancellation that arrives with the answer.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await waiter
+            await asyncio.wait([waiter], timeout=seconds)
         return self.done()
 
     def on_loop(self) -> asyncio.Future[None]:
