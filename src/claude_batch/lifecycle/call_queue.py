@@ -97,12 +97,12 @@ class CallQueue:
         """Of requests with answers: whether its caller has it, and whether equal calls get it."""
         self._is_planned = False
         self._prices = prices
-        self._store = CallStore(self._ledger, engine.process, self._receive, prices)
+        self._store = CallStore(self._ledger, engine.process, self.acknowledge, prices)
         self._notes_planned = False
         self._groups = SmallGroups()
         self._waiting = Waiting(
             self._ledger,
-            self._receive,
+            self.acknowledge,
             self._store.gone,
             self._time_out,
         )
@@ -182,15 +182,12 @@ class CallQueue:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def acknowledge(self, seq: int, *, taken: bool, failed: bool = False) -> None:
+    def acknowledge(self, seq: int, taken: bool, failed: bool) -> None:
         """Record whether an answer reached its caller; if it did not, it becomes an orphan.
 
         ``failed``: it is a failure that equal calls get again.
         """
-        self._receive(seq, taken, failed)
-
-    def _receive(self, seq: int, taken: bool, repeats: bool) -> None:
-        self._receipts.append((seq, taken, repeats))
+        self._receipts.append((seq, taken, failed))
         self._plan()
 
     def watch(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
@@ -408,9 +405,9 @@ class CallQueue:
         while self._gone_callers:
             self._waiting.leave(self._gone_callers.popleft())
         while self._receipts:
-            seq, taken, repeats = self._receipts.popleft()
+            seq, taken, failed = self._receipts.popleft()
             if taken:
-                self._store.taken(seq, repeats)
+                self._store.taken(seq, failed)
             else:
                 self._store.gone(seq, "keep")
 

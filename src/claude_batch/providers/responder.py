@@ -185,7 +185,7 @@ class Responder(ProviderPart):
     def acknowledge(self, answer: Answer, *, taken: bool, failed: bool = False) -> None:
         """Record whether an answer reached its caller; ``failed``: equal calls get it again."""
         if (entered := self._engine_access.entered) is not None:
-            entered.engine.calls.acknowledge(answer.seq, taken=taken, failed=failed)
+            entered.engine.calls.acknowledge(answer.seq, taken, failed)
 
     def ask(
         self,
