@@ -84,7 +84,7 @@ class _Standing(msgspec.Struct):
     """What is wrong with its answer, if the model must correct it."""
     judging: Judging | None = None
     """While ``judging``: the pending verdict, or None if the function could not begin yet."""
-    missing: set[str] = msgspec.field(default_factory=set[str])
+    missing: set[str] = set()
     """Ids of tool calls without a result."""
 
     @property

@@ -403,7 +403,7 @@ class _Timeout(msgspec.Struct):
 
     at: float
     timer: asyncio.Handle
-    waiters: set[Waiter] = msgspec.field(default_factory=set[Waiter])
+    waiters: set[Waiter] = set()
 
 
 class _Cursor(msgspec.Struct):
@@ -424,12 +424,10 @@ class Waiting(msgspec.Struct):
     """Called with the row number when the last waiter is gone without an answer."""
     on_timeout: Callable[[Sequence[Waiter]], None]
     """Called with up to `AT_ONCE` waiters whose time is over; must end their waits."""
-    _timeouts: dict[float, _Timeout] = msgspec.field(default_factory=dict[float, _Timeout])
-    _by_seq: dict[int, Waiter | list[Waiter]] = msgspec.field(
-        default_factory=dict[int, "Waiter | list[Waiter]"]
-    )
+    _timeouts: dict[float, _Timeout] = {}
+    _by_seq: dict[int, Waiter | list[Waiter]] = {}
     """A list only where several callers wait for a request."""
-    _cursors: dict[str, _Cursor] = msgspec.field(default_factory=dict[str, _Cursor])
+    _cursors: dict[str, _Cursor] = {}
 
     def add(self, waiter: Waiter, *, seconds: float, since: int) -> None:
         """Wait for a request, at most ``seconds`` and a fiftieth or a second more.
