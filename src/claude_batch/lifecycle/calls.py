@@ -47,7 +47,6 @@ from claude_batch.lifecycle.budget_room import (
 )
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.pending_call import (
-    Alone,
     Call,
     CallGroup,
     digest_of_call,
@@ -295,7 +294,7 @@ class CallStore:
     def _remember_runs(self, flush: Flush) -> None:
         """Let later calls join the runs of the stored ones."""
         for group, run in flush.runs.items():
-            if isinstance(group.apart, Alone):
+            if group.alone:
                 self.left_runs.append(run.run_id)  # no other call joins it
                 continue
             before = self._runs.pop(group, None)
@@ -512,7 +511,7 @@ class CallStore:
 
         Raises `LedgerError`.
         """
-        group = CallGroup(session.workspace_id, actor, mode, conversation, None)
+        group = CallGroup(session.workspace_id, actor, mode, conversation, None, 0)
         now = self._ledger.now()
         if group in self._runs:
             with self._ledger.read() as tx:
@@ -543,7 +542,7 @@ class CallStore:
         """Return the run that holds a group's calls in this process; create it if it is new."""
         if (found := flush.runs.get(group)) is not None:
             return found
-        workspace_id, actor, mode, conversation, apart = group
+        workspace_id, actor, mode, conversation, label, _ = group
         known = self._joinable(group, begun)
         if known is not None:
             if mode.deadline is not None:
@@ -556,7 +555,7 @@ class CallStore:
                 workspace_id=workspace_id,
                 mode=mode,
                 created=begun,
-                label=apart.label if isinstance(apart, Alone) else apart,
+                label=label,
                 process=self._process,
                 converses=conversation is not None,
                 tools=None if conversation is None else conversation.remembered,

@@ -29,7 +29,7 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.api_sessions import ApiSession
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers
-from claude_batch.lifecycle.pending_call import Alone, CallOptions
+from claude_batch.lifecycle.pending_call import CallOptions
 from claude_batch.lifecycle.tool_runner import ConversationSettings, check_blocking, note_asking
 from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.providers.engine_access import EngineAccess, Entered
@@ -233,7 +233,7 @@ class Responder(ProviderPart):
             keep=keep,
             acknowledges=output is not None or bool(self._middleware),
             context=None if asked.context is None else json_context(asked.context),
-            apart=Alone() if alone else None,
+            alone=alone,
         )
         self.store(encoded, options, future)
 
