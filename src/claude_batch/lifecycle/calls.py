@@ -112,10 +112,8 @@ class Flush(msgspec.Struct):
     """Requests whose callers went away, and for which calls wait now."""
     stored: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter[tuple[str, str]])
     """New calls by run and actor."""
-    retried: Counter[str] = msgspec.field(default_factory=Counter[str])
-    """Calls that failed before and are retried, by run."""
-    failures: Counter[str] = msgspec.field(default_factory=Counter[str])
-    """The retried calls by cause of failure."""
+    retried: list[tuple[str, str]] = []
+    """The run and the cause of failure of calls that failed before and are retried."""
     bounded: set[str] = set()
     """Runs whose new calls must fit into a budget."""
     waiting: list[tuple[Call, Waiter]] = []
@@ -147,7 +145,7 @@ class Flush(msgspec.Struct):
                     kind="calls",
                 )
             )
-        for run_id, count in self.retried.items():
+        for run_id, count in Counter(run_id for run_id, _ in self.retried).items():
             observers.report(
                 RequestsRetried(
                     ledger=observers.ledger, requests=count, reason="order", run_id=run_id
@@ -486,8 +484,7 @@ class CallStore:
         if answer.state in FAILED and not repeats:
             failure = retries.retry_call(tx, seq, due=self._ledger.now() + options.mode.linger)
             if failure is not None:
-                flush.failures[failure] += 1
-                flush.retried[run_id] += 1
+                flush.retried.append((run_id, failure))
                 flush.bounded.add(run_id)
                 answer = queries.answer_of(tx, seq)
         if answer.state.is_final:
@@ -693,13 +690,14 @@ class CallStore:
 
 def _warn(flush: Flush) -> None:
     """Report the calls that are sent again, and those that get the failure of an equal one."""
-    if flush.failures:
+    if flush.retried:
         again = count_of(
-            flush.failures.total(),
+            len(flush.retried),
             "call that failed before is sent again",
             "calls that failed before are sent again",
         )
-        _log.warning("%s (%s)", again, tally(flush.failures), extra={"for_people": True})
+        causes = tally(Counter(cause for _, cause in flush.retried))
+        _log.warning("%s (%s)", again, causes, extra={"for_people": True})
     if flush.given_failures:
         _log.warning(
             "%s, without a request (failure_ttl)",
