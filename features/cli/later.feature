@@ -473,17 +473,17 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: resume RUN
     Then the command line exits with 1 and says
       """
-      1 request has no result and may have been paid for; fetch the results again with: `claude-batch retry RUN --only missing`
+      1 request has no result and may have been paid for; fetch the results again, free of charge, with: `claude-batch results RUN --refetch -o OUT`
       1 request has no result and may have been paid for; after the fetch, send them again with: `claude-batch unknown RUN --resubmit`; before it, the command sends all 2 lost requests
       """
     When a command runs: unknown RUN
     Then the command line prints
       """
-      1 result can be fetched first, free of charge, with: claude-batch retry RUN --only missing
+      1 result can be fetched first, free of charge, with: claude-batch results RUN --refetch -o OUT
       they ended as lost; send them again with --resubmit
       """
     When the API has no faults any more
-    And a command runs: retry RUN --only missing
+    And a command runs: results RUN --refetch -o out.jsonl
     And a command runs: unknown RUN --resubmit
     Then the command line exits with 0 and says
       """
@@ -586,6 +586,22 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 2 and says
       """
       Repeat it with: claude-batch retry RUN --ledger my.db --base-url http://127.0.0.1:1
+      """
+
+  Scenario: A command that reads a ledger names it in the command that it proposes
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: cost run-1a --ledger my.db
+    Then the command line exits with 2 and says
+      """
+      there is no ledger at my.db yet; `claude-batch run --ledger my.db` creates it
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --ledger my.db --base-url http://127.0.0.1:1
+    And a command runs: cancel RUN --ledger my.db
+    And a command runs: status RUN --ledger my.db
+    Then the command line prints
+      """
+      out.jsonl (not written yet; write it with `claude-batch resume RUN --ledger my.db`)
       """
 
   Scenario: A command in an error of an output names the ledger that was typed, too

@@ -59,7 +59,7 @@ Feature: Missing results from the command line
     When a command runs: retry RUN
     Then the command line exits with 1 and says
       """
-      1 request has no result and may have been paid for; fetch the results again with: `claude-batch retry RUN --only missing`
+      1 request has no result and may have been paid for; fetch the results again, free of charge, with: `claude-batch results RUN --refetch -o OUT`
       """
     When the API has no faults any more
     And a command runs: results RUN --refetch -o whole.jsonl
@@ -179,6 +179,18 @@ Feature: Missing results from the command line
       | {"type": "html_200"}             | 1    | 1     | cannot be fetched (the answer holds no result of the batch), so its requests are not sent again |
       | {"type": "error", "status": 401} | 4    | 4     | nothing was sent                         |
       | {"type": "drop_before"}          | 3    | 3     | nothing was sent                         |
+
+  Scenario: A result whose fetch broke off is not missing, so that no order sends it again
+    Given the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "cut_inside_line", "after_lines": 2}}]}
+      """
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --max-wait 1s
+    And a command runs: results RUN --refetch
+    Then the command line exits with 3 and says
+      """
+      RUN has no missing results that could be fetched again
+      """
 
   Scenario: A fetch on order asks the server that has the batch
     When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl

@@ -20,6 +20,7 @@ from claude_batch.ledger.queries import answers_by_position
 from claude_batch.ledger.schema import requests
 from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, custom_id
@@ -43,7 +44,7 @@ class Collected:
         self._network = network
         self._ledger = Ledger(str(folder / "ledger.db"))
         settings = LedgerSettings(missing_after=0.0)
-        self._driver = Driver(self._ledger, network.client, settings, lambda: None)
+        self._driver = Driver(DriverContext(self._ledger, network.client, settings), lambda: None)
         self._number = 0
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ Feature: What a call can ask for beside the Messages API
       | path                 | headers                                 | status | words       |
       | /v1/messages         | {}                                      | 200    |             |
       | /v1/messages         | {"anthropic-user-profile-id": "prof_B"} | 200    |             |
-      | /v1/messages/batches | {"anthropic-user-profile-id": "prof_C"} | 400    | …requests…  |
+      | /v1/messages/batches | {"anthropic-user-profile-id": "prof_C"} | 400    | …inputs…    |
     And the gateway's responses to a field of a body are as follows
       | field           | value    | status |
       | user_profile_id | "prof_D" | 200    |
@@ -206,4 +206,16 @@ Feature: What a call can ask for beside the Messages API
     Then the calls have ended with
       | call | status | answered |
       | B    | 402    | no       |
+    When the gateway is called as follows
+      | call | prompt | after | method | path                                | headers                     |
+      | C    | three  |       |        | /v1/messages                        | {"prefer": "respond-async"} |
+      | D    |        | C     | GET    | /claude-batch/v1/requests/request-3 | {}                          |
+      | E    |        | C     | GET    | /claude-batch/v1/requests/request-3 | {"prefer": "wait=60"}       |
+      | F    |        | E     | DELETE | /claude-batch/v1/requests/request-3 | {}                          |
+    Then the calls have ended with
+      | call | status | error            |
+      | C    | 202    |                  |
+      | D    | 402    | billing_error    |
+      | E    | 402    | billing_error    |
+      | F    | 499    | request_canceled |
     And the API has seen 1 batches

@@ -73,12 +73,14 @@ Feature: What the gateway counts, and whether it is ready
       {"rules": [{"route": "create", "action": {"type": "error", "status": 401}}]}
       """
     When the gateway is called as follows
-      | call | prompt | after |
-      | A    | one    |       |
-      | B    | two    | A     |
+      | call | prompt | after | method | path                                | headers               |
+      | A    | one    |       |        | /v1/messages                        | {}                    |
+      | B    | two    | A     |        | /v1/messages                        | {}                    |
+      | C    |        | B     | GET    | /claude-batch/v1/requests/request-1 | {"prefer": "wait=60"} |
     Then the calls have ended with
       | call | status |
       | B    | 401    |
+      | C    | 401    |
     And "/readyz" is 503 with "sending is halted (credentials)…"
     And "/healthz" is 200 with "ok"
 

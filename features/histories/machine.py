@@ -22,7 +22,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import cancellations, deliveries, workspaces
 from claude_batch.ledger.enqueue import NewRun
 from claude_batch.ledger.retries import StillCancelling, send_missing
-from claude_batch.lifecycle.budget_room import count_under_way
+from claude_batch.lifecycle.budget_room import Reservations
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.ended_processes import settle_interrupted
 from claude_batch.lifecycle.pending_call import Call, CallOptions
@@ -396,7 +396,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.verdict.removed.update(self.verdict.requests_of(run_id))
         ledger = self.process.ledger
         # As `prune` does, because what may have been billed cannot be bounded without the requests.
-        count_under_way(ledger, None, prices_of(), [("run", run_id)], ledger.now())
+        Reservations(ledger, prices_of(), ledger.now()).count_under_way([("run", run_id)])
         with ledger.write() as tx:
             kept = deliveries.begin_pruning(tx, run_id, "a process")
             assert kept is None, kept

@@ -26,9 +26,10 @@ from claude_batch.ledger.backends.backend import Backend
 from claude_batch.ledger.backends.postgres import PostgresBackend
 from claude_batch.ledger.store import Deposed, Leader, Ledger
 from claude_batch.lifecycle import collection, recovery
-from claude_batch.lifecycle import driver as driver_module
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.recovery import Recovered
+from claude_batch.lifecycle.submission import KeyRefused
 from claude_batch.lifecycle.tool_runner import Workbench
 from claude_batch.providers import run_writer
 from histories.api import PASS, WORKSPACE, Crash, SimulatedApi, SimulatedClient
@@ -135,7 +136,8 @@ class Process:
         self._api = api
         self.ledger = Ledger(str(path))
         self.client = SimulatedClient(api, workspace)
-        self.driver = Driver(self.ledger, self.client, settings, lambda: None, workbench)
+        context = DriverContext(self.ledger, self.client, settings)
+        self.driver = Driver(context, lambda: None, workbench)
         self._settings = settings
         self.leader: Leader | None = None
         self._sitting = contextlib.ExitStack()
@@ -260,7 +262,7 @@ class Process:
             task.result()
         except Deposed:
             self.was_deposed = True
-        except driver_module._KeyRefused:
+        except KeyRefused:
             # Delayed work ends with the epoch, as all of a driver's loops do.
             self._end_passes()
             self.driver.contact.made = False

@@ -176,6 +176,23 @@ Feature: Results that are missing are fetched again for a day before they are lo
     And the results are read in order
     Then every result is an answer
 
+  Scenario: A conversation that goes on from a late answer goes by no deadline that has passed
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
+      """
+    And a batch provider with {"missing_after": 3, "turn_linger": 0.1, "deadline": "60s", "deadline_margin": "59s", "fallback": "none"}
+    When a run of these prompts is submitted
+      | prompt                     |
+      | Search [[sandbox:pause:2]] |
+    And the results are read in order
+    Then result 1 failed with MissingResultError
+    When the API has no faults any more
+    Then the run's results are fetched again, and 1 are there
+    When the results are read in order
+    Then every result is an answer
+
   Scenario: Doubles of a lost request have its answer when it is there after all
     Given an API
     And the API has the faults
@@ -277,3 +294,20 @@ Feature: Results that are missing are fetched again for a day before they are lo
     When a run of 2 prompts is submitted
     Then the status shows 2 requests lost
     And the API has processed 2 requests, none twice
+
+  Scenario Outline: Results that answer with another error than a 404 are not missing, however long they do: <sending>
+    Given an API that takes 0.1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "<sending>"}},
+                 {"route": "results", "times": 20, "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 0.5, "not_found_after": 1, "missing_after": 1, "max_poll_interval": 0.2}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then every result is an answer
+
+    Examples:
+      | sending    |
+      | delay      |
+      | drop_after |

@@ -899,6 +899,12 @@ Feature: What a run, an actor or a day may cost is never passed
       | where the price of the success comes later                      | 7     | 0    |
       | where the price of the success comes twice                      | 7     | 0    |
       | where its price comes after the next turn                       | 7     | 100  |
+      | where a success without a price has its next turn first         | 0     | 300  |
+
+  Scenario: The price of an answer that comes later is spent by its own run
+    Given a batch of 1 and 2 requests of two runs that was sent under budgets, each with a reservation of 100
+    When it is collected with a success that cost 7, a failure and a missing line, where the price of the success comes later
+    Then in the ledger the sums that budgets have spent are [0, 7]
 
   Scenario: A budget that is set later counts what was spent and what is in progress
     Given an API that bills what its prompts say, with {"latency": 3}

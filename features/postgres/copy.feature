@@ -158,7 +158,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
     When a command runs: ledger copy copy.db
     Then the command line exits with 2 and says
       """
-      the ledger copy.db is behind its high-water mark and cannot move; nothing was changed
+      the ledger copy.db is behind its high-water mark and cannot move; nothing was changed. Recover it first, with: `claude-batch ledger recover --ledger copy.db`
       """
 
   Scenario: A moved ledger that is restored as it was before its first driver sends nothing before it is recovered

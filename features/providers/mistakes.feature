@@ -13,6 +13,8 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | actor.submit_sync(7)                           | InvalidRequestError: requests must be a list or another iterable, not int  |
       | actor.submit_sync({"a", "b"})                  | InvalidRequestError: requests must be a list, not a set                    |
       | list(live.respond_all_sync(frozenset("ab")))   | InvalidRequestError: requests must be a list, not a set                    |
+      | (lambda it: (list(it), list(actor.respond_all_sync(it))))(each for each in "") | InvalidRequestError: requests must be a list or a new generator, not one that has ended |
+      | (lambda it: (list(it), list(live.respond_all_sync(it))))(each for each in "") | InvalidRequestError: requests must be a list or a new generator, not one that has ended |
       | actor.submit_sync(__import__("polars").DataFrame({"prompt": ["a"]})) | InvalidRequestError: requests must be a list, not a DataFrame; give a column of prompts, such as frame['prompt'], or all rows |
       | actor.estimate_sync(__import__("polars").DataFrame({"prompt": ["a"]})) | InvalidRequestError: requests must be a list, not a DataFrame |
       | list(live.respond_all_sync(__import__("polars").DataFrame({"prompt": ["a"]}))) | InvalidRequestError: requests must be a list, not a DataFrame |
@@ -149,10 +151,13 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | expression                                                          | error                                                                 |
       | actor.respond_sync(cb.ActorRequest("a", options={1: 2}))            | InvalidRequestError: a name in `options` must be a text, not 1        |
       | cb.ActorConfiguration(model="m", options={1: 2})                    | ValidationError                                                       |
+      | cb.ActorConfiguration(model="m", tools=[len])                       | ValidationError: 1 validation error for ActorConfiguration            |
+      | cb.ActorConfiguration(model="m", config={"tools": (cb.tool(lambda: 1, name="a"),)}) | ValidationError: 1 validation error for ActorConfiguration |
       | actor.respond_sync(cb.ActorRequest("a", options={"temperature": float("nan")})) | InvalidRequestError: the params cannot be written as JSON: `temperature` is not a finite number |
       | actor.respond_sync(cb.ActorRequest(params={"messages": [{"role": "user", "content": "a"}], "metadata": {"a": [1, float("-inf")]}})) | InvalidRequestError: the params cannot be written as JSON: `metadata.a.1` is not a finite number |
       | run.export_sync("out.jsonl", "xlsx")                                | ActorConfigurationError: format: 'xlsx' is unknown; the formats are: jsonl, csv, csv-safe |
       | run.export_sync("out.xlsx")                                         | ActorConfigurationError: out.xlsx: .xlsx is not a format of the answers; they are written as JSON lines (.jsonl) or CSV (.csv) |
+      | list(run.results_sync(ordered="no"))                                | ActorConfigurationError: ordered: must be True or False, not str      |
       | run.cost(by="week")                                                 | ActorConfigurationError: by: 'week' is unknown; costs are grouped by: actor, model, day |
       | actor.submit_sync(["b"], label=7)                                   | InvalidRequestError: the label must be a text, not int                |
       | provider.store(actor.configuration, ["b"], output="a\udcff.jsonl") | InvalidRequestError: output: the path 'a\udcff.jsonl' cannot be stored, because it or the current directory is not UTF-8 |

@@ -191,6 +191,21 @@ Feature: The sandbox's answers are deterministic and about their prompts
       | [{"type": "mcp_toolset", "mcp_server_name": "n"}] | {"type": "any"}               | "Go"                                                                                                                                                                                              |
       | [{"type": "mcp_toolset", "mcp_server_name": "n"}] | {"type": "tool", "name": "x"} | "Go"                                                                                                                                                                                              |
 
+  Scenario: The answer that follows the calls of tools has the requested schema
+    Given a sandbox
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 900, "tools": [{"name": "look", "input_schema": {"type": "object"}}],
+       "output_config": {"format": {"type": "json_schema", "schema":
+         {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": false}}},
+       "messages": [{"role": "user", "content": "Go [[sandbox:tools]]"},
+         {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look", "input": {}}]},
+         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "far"}]}]}
+      """
+    Then the sandbox's answer has the fields
+      | field          | value       |
+      | content.0.text | "{\"n\":1}" |
+
   Scenario: A cited document is cited
     Given a sandbox
     When the sandbox is sent the live params

@@ -67,6 +67,7 @@ Feature: The sandbox is a server, a command and a thread
       | --port TAKEN --clock-offset later | {}            | 2    | …'later' is not a duration…     |
       | --port TAKEN --admin-token=       | {}            | 2    | …--admin-token or CLAUDE_BATCH_SANDBOX_TOKEN is empty; give a value, or leave it out… |
       | --port TAKEN --clock-offset nan   | {}            | 2    | …clock_offset: the clock must stay between the years 1970 and 9000… |
+      | --port 0 --queue-limit -5         | {}            | 2    | …Invalid value for '--queue-limit': -5 is not in the range x>=0… |
       | --port 99999                      | {}            | 2    | …Invalid value for '--port': 99999 is not in the range 0<=x<=65535… |
 
   Scenario: Without the extra the command names the package to install
@@ -97,6 +98,9 @@ Feature: The sandbox is a server, a command and a thread
       | {"responder": "nothing"}                | write module:function |
       | {"latencies": 1}                        | latencies             |
       | {"latency": "soon"}                     | is not a duration     |
+      | {"clock_offset": "-soon"}               | is not a duration     |
+      | {"counts": "none"}                      | neither 'zero' nor 'live' |
+      | {"queue_limit": -5}                     | queue_limit: -5 is less than 0 |
 
   Scenario: The server in a thread says what it cannot do
     Then the sandbox server tells what it is not
@@ -116,7 +120,7 @@ Feature: The sandbox is a server, a command and a thread
       | 1    | 1     |
     And the sandbox that is stopped drops that client at once
 
-  Scenario Outline: It can listen on another address
+  Scenario Outline: It can listen on another address, and have another time
     Given a sandbox with the settings
       """
       <settings>
@@ -131,3 +135,4 @@ Feature: The sandbox is a server, a command and a thread
       | {"host": "0.0.0.0"}                             |
       | {"host": "::"}                                  |
       | {"host": "0.0.0.0", "admin_token": "the-token"} |
+      | {"clock_offset": "-5m"}                         |

@@ -271,6 +271,10 @@ def _(context: Context) -> None:
 )
 @given("a batch of {count:d} requests that was sent under no budget")
 @given("a batch of {count:d} and {more:d} requests of two runs that was sent under no budget")
+@given(
+    "a batch of {count:d} and {more:d} requests of two runs that was sent under budgets, "
+    "each with a reservation of {reserve:d}"
+)
 def _(context: Context, count: int, more: int | None = None, reserve: int | None = None) -> None:
     mode = cb.BatchProcessingMode(budget_usd=None if reserve is None else Decimal(1))
     context.store = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
@@ -321,6 +325,12 @@ def _(context: Context, how: str) -> None:
         NewResult(2, 1, batch, "errored", "retry", "api_error", b"", *no_tokens, None, 0, 0, 0),
     ]
     may_be_billed = any(words in how for words in ("may be", "hides", "is a success"))
+
+    def go_on(tx: Transaction) -> None:
+        turn = NextTurn(1, 1, b"{}", rejected=False)
+        assert conversations.next_turns(tx, [turn], due=3.0) == 1
+        budgets.put_reserves(tx, [budgets.Reserve(1, 2, 150)])
+
     with context.store.write() as tx:
         if "hides" in how or "is a success" in how:
             counts = json.dumps({"succeeded": 3 if "hides" in how else 2})
@@ -332,12 +342,14 @@ def _(context: Context, how: str) -> None:
             tx.execute(update(requests).where(requests.c.seq == 3).values(reserve=None))
         for _ in range(2 if "break off" in how else 0):
             charge_rows.settle_stored(tx, batch)
+        if "turn first" in how:
+            tx.execute(update(batches).values(next_check=2.0))
+            assert collected_batches.give_successes(tx, batch) == 1
+            go_on(tx)
         complete = Complete(context.batch, stored, may_be_billed, "hides" in how)
         collected_batches.finish_collections(tx, [complete], now=2.0)
-        if "turn" in how:
-            turn = NextTurn(1, 1, b"{}", rejected=False)
-            assert conversations.next_turns(tx, [turn], due=3.0) == 1
-            budgets.put_reserves(tx, [budgets.Reserve(1, 2, 150)])
+        if "after the next turn" in how:
+            go_on(tx)
         for _ in range(how.count("comes") * (2 if "twice" in how else 1)):
             cost_sums.put_costs(tx, [(1, 1, "m", 7, 7, 7)])
         if "sent again" in how:

@@ -73,7 +73,7 @@ FACTS: dict[str, Select[Any]] = {
     "counts of strange lines": select(func.count()).select_from(strange_lines),
     "counts of results": select(func.count()).select_from(results),
     "sums that budgets have reserved": select(charges.c.reserved),
-    "sums that budgets have spent": select(charges.c.spent),
+    "sums that budgets have spent": select(charges.c.spent).order_by("spent"),
     "sums that budgets have in doubt": select(charges.c.doubt),
     "outcomes of the deadlines": select(runs.c.deadline_outcome),
     "longest waits of the runs": select(runs.c.max_wait),

@@ -166,7 +166,7 @@ async def collect(pieces: list[bytes]) -> list[bytes]:
 @rule("a request without a line may have been billed")
 def _(stored: int, counts: dict[str, int] | None) -> dict[str, bool]:
     """Of a batch of 5 requests."""
-    counted = None if counts is None else RequestCounts(**counts)
+    counted = RequestCounts(**counts or {})
     return {"billed": missing_may_be_billed(Stored(stored, stored), counted, 5)}
 
 

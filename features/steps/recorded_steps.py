@@ -37,7 +37,7 @@ def _(recording_name: str, step: str) -> dict[str, Any]:
     found = recording(recording_name)[step]
     value = found.value["data"][0] if step == "list" else found.value
     batch = msgspec.json.decode(encoded(value), type=client.RemoteBatch)
-    assert batch.created is not None and batch.counts is not None, batch
+    assert batch.created is not None and batch.counts.total, batch
     return {
         "status": batch.processing_status,
         "processing": batch.counts.processing,

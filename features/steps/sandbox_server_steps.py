@@ -128,6 +128,8 @@ def _(context: Context) -> None:
     server.stop()
     with server as running:
         assert running.log() == []
+        address = running.url
+        assert running.start().url == address
         try:
             running.set_faults({"rulez": []})
         except ValueError as refused:

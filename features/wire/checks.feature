@@ -65,8 +65,8 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-haiku-4-5", "temperature": 0, "top_p": null}                                                                                                       |                                                                                  |
       | {"model": "claude-sonnet-4-0", "temperature": 0, "top_p": 1}                                                                                                         |                                                                                  |
       | {"model": "claude-haiku-4-5", "max_tokens": 4000, "top_k": 5, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                                | `top_k` is not allowed with `thinking`                                           |
-      | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}, "tools": [{"name": "a"}], "tool_choice": {"type": "any"}}  | a forced `tool_choice` (any) is not allowed with `thinking                       |
-      | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}, "tools": [{"name": "a"}], "tool_choice": {"type": "auto"}} |                                                                                  |
+      | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}, "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "any"}}  | a forced `tool_choice` (any) is not allowed with `thinking                       |
+      | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}, "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "auto"}} |                                                                                  |
       | {"model": "claude-haiku-4-5", "max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 2000}, "betas": ["interleaved-thinking-2025-05-14"]}              |                                                                                  |
       | {"model": "claude-of-tomorrow", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                                          |                                                                                  |
       | {"model": "us.anthropic.claude-opus-5-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                                |                                                                                  |
@@ -93,12 +93,12 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "xml"}}} | `output_config.format` is {type: json_schema |
       | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"$ref": "#"}}}}}} | the API does not accept the schema of `output_config.format`: field `a`: `$ref: #` is recursive |
       | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "document", "citations": {"enabled": true}, "source": {"type": "url", "url": "u"}}]}]} | the API does not accept a schema (`output_config.format`) together with citations |
-      | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "search_result", "citations": {"enabled": true}}]}]}]} | together with citations |
+      | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "search_result", "citations": {"enabled": true}}]}]}]} | together with citations |
       | {"model": "claude-opus-5-5", "tools": [{"name": "a b"}]} | tool 1: 'a b' is not a valid name |
       | {"model": "claude-opus-5-5", "tools": [{"input_schema": {}}]} | tool 1: None is not a valid name |
-      | {"model": "claude-opus-5-5", "tools": [{"name": "a"}, {"name": "a"}]} | tool 2: another tool has the name 'a' |
+      | {"model": "claude-opus-5-5", "tools": [{"name": "a", "input_schema": {}}, {"name": "a", "input_schema": {}}]} | tool 2: another tool has the name 'a' |
       | {"model": "claude-opus-5-5", "tool_choice": {"type": "any"}} | `tool_choice: any` needs `tools` |
-      | {"model": "claude-opus-5-5", "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "a"}} | claude-opus-5-5 does not accept a forced `tool_choice` (tool); use `auto` |
+      | {"model": "claude-opus-5-5", "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "a"}} | claude-opus-5-5 does not accept a forced `tool_choice` (tool); use `auto` |
       | {"model": "claude-opus-5-5", "stop_sequences": "END"} | `stop_sequences` must be a list of texts |
       | {"model": "claude-opus-5-5", "stop_sequences": [1]} | `stop_sequences` must be a list of texts |
       | {"model": "claude-opus-5-5", "output_config": "low"} | `output_config` must be a mapping, not str |
@@ -118,6 +118,36 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-opus-5-5", "betas": "a-1"} | `betas` must be a list of names, not 'a-1' |
       | {"model": "claude-opus-5-5", "betas": [{}]} | `betas` must be a list of names, not [{}] |
 
+  Scenario: Conversations and cache marks that the API does not accept are refused
+    Then changed params are encoded for a batch as follows
+      | changes | error |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t"}]}, {"role": "user", "content": "b"}]} | message 2: the call of a tool 't' has no result (`tool_result`) in the next message |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t"}]}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "b"}]} | message 2: the call of a tool 't' has no result |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}, {"role": "user", "content": "b"}]} | |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}, {"type": "tool_result", "tool_use_id": "t"}]}]} | message 3: the call of a tool 't' has two results |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}, {"role": "assistant", "content": "b"}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}]} | message 5: the `tool_use_id` 't' of a result is that of no call (`tool_use`) in the message before |
+      | {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}]} | message 1: the `tool_use_id` 't' of a result is that of no call |
+      | {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}], "thread": {"type": "continue", "id": "x"}} | |
+      | {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "t"}]}]} | message 1: `tool_use` blocks belong into assistant's messages |
+      | {"messages": [{"role": "user", "content": " \n"}, {"role": "user", "content": "a"}]} | message 1 has only whitespace, which the API does not accept |
+      | {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]} | message 1, block 1: its `text` is empty, which the API does not accept |
+      | {"messages": [{"role": "user", "content": [{"type": "text", "text": "\n"}]}]} | message 1, block 1: its `text` is only whitespace, which the API does not accept |
+      | {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}]} | message 1, block 1: the type `image_url` is OpenAI's; write {type: image, source: …} |
+      | {"system": [{"type": "text", "text": ""}]} | `system`: block 1: its `text` is empty |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "{"}]} | claude-opus-4-6 does not accept an `assistant` message as the last one (prefill); end with a `user` message |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": "{"}]}]} | claude-opus-4-6 does not accept an `assistant` message as the last one |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "tools": [{"type": "web_search_20250305", "name": "web_search"}]} | |
+      | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "{"}]} | |
+      | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "{ "}]} | the last message ends with whitespace, which the API does not accept; remove it |
+      | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "adaptive"}} | claude-haiku-4-5 does not accept `thinking: {type: adaptive}`; use `{type: enabled, budget_tokens: …}` |
+      | {"tools": [{"name": "a"}]} | tool 1: it has no `input_schema` |
+      | {"model": "claude-haiku-4-5", "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "b"}} | `tool_choice` names 'b', which is no tool; the tools are a |
+      | {"model": "claude-haiku-4-5", "tools": [{"name": "a", "input_schema": {}}, {"type": "mcp_toolset"}], "tool_choice": {"type": "tool", "name": "b"}} | |
+      | {"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral", "ttl": "1h"}}], "messages": [{"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]}]} | |
+      | {"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}], "messages": [{"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]}]} | a `cache_control` of `ttl: 1h` stands after one of `5m` |
+      | {"tools": [{"name": "a", "input_schema": {}, "cache_control": {"type": "ephemeral"}}], "cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]}]} | |
+      | {"cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]}]} | 5 blocks have `cache_control`; the API accepts at most 4 |
+
   Scenario: A schema is refused for a model without structured outputs
     Then changed params are encoded for a batch as follows
       | changes | error |
@@ -125,19 +155,19 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-3-7-sonnet-latest", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}} | claude-3-7-sonnet-latest has no structured outputs, which `output_config.format` |
       | {"model": "claude-opus-4-0", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}} | claude-opus-4-0 has no structured outputs, which `output_config.format` |
       | {"model": "claude-sonnet-4-20250514", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}} | claude-sonnet-4-20250514 has no structured outputs, which `output_config.format` |
-      | {"model": "claude-opus-4-20250514", "tools": [{"name": "a", "strict": false}, {"name": "b", "strict": true}]} | claude-opus-4-20250514 has no structured outputs, which `strict` of tool 2 |
+      | {"model": "claude-opus-4-20250514", "tools": [{"name": "a", "input_schema": {}, "strict": false}, {"name": "b", "input_schema": {}, "strict": true}]} | claude-opus-4-20250514 has no structured outputs, which `strict` of tool 2 |
 
   Scenario: A schema passes for a model that has structured outputs or is not known
     Then changed params are encoded for a batch as follows
       | changes                                                                                                                                                                   | error |
-      | {"model": "claude-opus-4-1-20250805", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "strict": true}]}       |       |
-      | {"model": "claude-sonnet-4-5-20250929", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "strict": true}]}     |       |
-      | {"model": "claude-haiku-4-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "strict": true}]}               |       |
-      | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "strict": true}]}                |       |
-      | {"model": "claude-sonnet-40", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "strict": true}]}               |       |
-      | {"model": "claude-of-tomorrow", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "strict": true}]}             |       |
-      | {"model": "us.anthropic.claude-3-haiku-v1", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "strict": true}]} |       |
-      | {"model": "gateway/our-own", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "strict": true}]}                |       |
+      | {"model": "claude-opus-4-1-20250805", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "input_schema": {}, "strict": true}]}       |       |
+      | {"model": "claude-sonnet-4-5-20250929", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "input_schema": {}, "strict": true}]}     |       |
+      | {"model": "claude-haiku-4-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "input_schema": {}, "strict": true}]}               |       |
+      | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "input_schema": {}, "strict": true}]}                |       |
+      | {"model": "claude-sonnet-40", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "input_schema": {}, "strict": true}]}               |       |
+      | {"model": "claude-of-tomorrow", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "input_schema": {}, "strict": true}]}             |       |
+      | {"model": "us.anthropic.claude-3-haiku-v1", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "input_schema": {}, "strict": true}]} |       |
+      | {"model": "gateway/our-own", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "input_schema": {}, "strict": true}]}                |       |
 
   Scenario: The table of models is overridden by what the caller knows of the model
     Then changed params are encoded for a batch as follows
@@ -149,7 +179,7 @@ Feature: What the API would refuse hours later is refused at once, with the item
     Then changed params are encoded for a batch as follows
       | changes | error |
       | {"temperature": 0.1, "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "document", "source": {"type": "url", "url": "u"}}]}]} |  |
-      | {"tools": [{"name": "a"}], "tool_choice": {"type": "any"}} |  |
+      | {"tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "any"}} |  |
       | {"tools": [{"type": "mcp_toolset", "mcp_server_name": "s"}, {"type": "web_search_20260601", "name": "web_search"}], "tool_choice": {"type": "auto"}} |  |
       | {"messages": [{"role": "user", "content": [{"type": "of_tomorrow", "source": 5}, {"type": "document", "source": {"type": "file", "file_id": "f"}}]}]} |  |
       | {"messages": [{"role": "user", "content": ["of tomorrow", {"type": "text", "text": "a"}]}], "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {}, "additionalProperties": false}}}} |  |

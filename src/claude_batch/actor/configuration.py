@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, cast, get_args
 
 import msgspec
@@ -33,8 +33,9 @@ from claude_batch.actor.output import Labels, checked_schema, schema_in
 from claude_batch.actor.tools import Toolset, as_tool, functions_in, toolset_of
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.wire.encoding import is_list_of_text, kind_fault, plain_text
+from claude_batch.wire.encoding import plain_text
 from claude_batch.wire.limits import CAPABILITIES
+from claude_batch.wire.param_checks import is_list_of_text, kind_fault
 from claude_batch.wire.schemas import close_objects
 
 LONGEST_ACTOR_NAME = 256
@@ -145,18 +146,24 @@ def misplaced_budgets(data: Mapping[str, Any], place: str) -> Iterator[tuple[tup
 def _tool_definitions(
     data: Mapping[str, Any], path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield a fault if the host's ``tools`` are the API's definitions, which would not be sent."""
+    """Yield a fault if the host's ``tools`` have a definition or a function: neither is sent."""
     tools: object = data.get("tools")
-    if not isinstance(tools, list):
-        return
-    for number, tool in enumerate(cast("list[object]", tools), 1):
-        if isinstance(tool, Mapping) and _is_definition(cast("Mapping[str, Any]", tool)):
+    listed = cast("Sequence[object]", tools if isinstance(tools, list | tuple) else [tools])
+    for number, tool in enumerate(listed, 1):
+        if callable(tool):
             words = (
-                f"`tools`: item {number} is not a function (`module:function`), so it cannot be a "
-                "tool; a definition alone belongs into `options.tools`"
+                "is a function, which a configuration only names (`module:function`); pass it as "
+                "`tools=[…]` to Actor, make_actor or load_actor"
             )
-            yield (*path, "tools"), words
-            return
+        elif isinstance(tool, Mapping) and _is_definition(cast("Mapping[str, Any]", tool)):
+            words = (
+                "is not a function (`module:function`), so it cannot be a tool; a definition alone "
+                "belongs into `options.tools`"
+            )
+        else:
+            continue
+        yield (*path, "tools"), f"`tools`: item {number} {words}"
+        return
 
 
 def _is_definition(tool: Mapping[str, Any]) -> bool:

@@ -677,6 +677,11 @@ def check_requests(requests: object) -> None:
             "requests must be a list, not a set: its order is another one in each process, so the "
             "same requests would be another run; give sorted(…) or list(…)"
         )
+    if None in (getattr(requests, "gi_frame", 0), getattr(requests, "ag_frame", 0)):
+        raise InvalidRequestError(
+            "requests must be a list or a new generator, not one that has ended: it yields nothing "
+            "more"
+        )
     if hasattr(requests, "shape") and hasattr(requests, "columns"):
         raise InvalidRequestError(  # iterating a data frame yields the names of its columns
             f"requests must be a list, not a {type(requests).__name__}; give a column of prompts, "

@@ -481,11 +481,11 @@ def functions_in(*places: Mapping[str, Any]) -> tuple[str, ...]:
     All other entries are the host's.
     """
     entries: object = next((place["tools"] for place in places if "tools" in place), None)
-    if not isinstance(entries, list):
+    if not isinstance(entries, list | tuple):
         return ()
     return tuple(
         entry
-        for entry in cast("list[object]", entries)
+        for entry in cast("Sequence[object]", entries)
         if isinstance(entry, str) and _FUNCTION.fullmatch(entry) is not None
     )
 

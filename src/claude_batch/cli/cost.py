@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from claude_batch.cli.options import (
+    ProviderOptions,
     Written,
     existing_ledger,
-    option,
     optional_run_argument,
+    reading_options,
     require_ledger,
     require_value,
 )
 from claude_batch.cli.user_messages import print_drawn, print_json, print_line, require_stdout, say
 from claude_batch.core.quantities import count_of, dollars, nano_dollars, roughly, write_usd
-from claude_batch.core.settings import default_ledger
 from claude_batch.core.terminal import ColumnKind, Rows
 
 if TYPE_CHECKING:
-    from claude_batch.ledger.budgets import BudgetKey
+    from claude_batch.ledger.budgets import Budget, BudgetKey
     from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.cost_report import BudgetStatus, CostReport, CostShare
+    from claude_batch.providers.cost_report import CostReport, CostShare
 
 
 # Words about costs --------------------------------------------------------------------------------
@@ -94,14 +95,12 @@ def _duration(seconds: float) -> str:
     "--by", type=click.Choice(["actor", "model", "day"]), help="Add a table with one row for each."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option("prices")
-@option("ledger")
+@reading_options("prices", "ledger")
 def cost_command(
     run_id: str | None,
     by: Literal["actor", "model", "day"] | None,
     as_json: bool,
-    prices: str | None,
-    ledger: str | None,
+    options: ProviderOptions,
 ) -> None:
     """Show the cost of a run, or of the whole ledger; needs no key.
 
@@ -113,8 +112,8 @@ def cost_command(
     from claude_batch.providers.status import find_run_id
 
     require_stdout()
-    known = prices_of(prices)
-    with existing_ledger(ledger) as store:
+    known = prices_of(options.settings["prices"])
+    with existing_ledger(options.location) as store:
         if run_id is not None:
             run_id = find_run_id(store, run_id)
         if newly := price_unpriced(store, known, run_id):
@@ -215,16 +214,14 @@ _SUM = Written("usd", lambda value: -1 if value == "none" else nano_dollars(valu
     help="The budget of each day (UTC), for the whole ledger.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option("prices")
-@option("ledger")
+@reading_options("prices", "ledger")
 def budget_command(
     run_id: str | None,
     amount: int | None,
     actor: tuple[str, int] | None,
     daily: int | None,
     as_json: bool,
-    prices: str | None,
-    ledger: str | None,
+    options: ProviderOptions,
 ) -> None:
     """Set what a run may cost, or show all budgets; needs no key.
 
@@ -232,7 +229,7 @@ def budget_command(
     requests that now fit are sent by the process that drives the ledger (`claude-batch resume`).
     """
     from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.cost_report import budget_statuses
+    from claude_batch.providers.cost_report import budget_dict, read_budgets
     from claude_batch.providers.status import find_run_id
 
     for flag, given in (("--actor", actor), ("--daily", daily)):
@@ -248,14 +245,12 @@ def budget_command(
         )
     if as_json or (amount is None and daily is None):
         require_stdout()
-    location = default_ledger(ledger)
     if run_id is not None or daily is None:
-        require_ledger(location)
-    store = Ledger(location)
-    try:
+        require_ledger(options.location)
+    with closing(Ledger(options.location)) as store:
         if run_id is not None:
             run_id = find_run_id(store, run_id)
-        _set(store, run_id, amount, actor, daily, prices)
+        _set(store, run_id, amount, actor, daily, options.settings["prices"])
         named: list[BudgetKey] = []
         if run_id is not None:
             named.append(("run", run_id))
@@ -263,11 +258,9 @@ def budget_command(
             named.append(("actor", actor[0]))
         if daily is not None:
             named.append(("day", ""))
-        found = budget_statuses(store, named)
-    finally:
-        store.close()
+        found = read_budgets(store, named)
     if as_json:
-        print_json([each.to_dict() for each in found])
+        print_json([budget_dict(each) for each in found])
         return
     for each in found:
         print_line(_line(each))
@@ -335,12 +328,12 @@ def _warn_if_unknown(store: Ledger, actor: str) -> None:
     )
 
 
-def _line(each: BudgetStatus) -> str:
+def _line(each: Budget) -> str:
     name = {"run": each.name, "actor": f"actor {each.name}", "day": "today (UTC)"}[each.scope]
     words = (
-        f"{name}: budget {write_usd(each.budget)}, spent {dollars(each.spent)}, "
+        f"{name}: budget {write_usd(each.amount)}, spent {dollars(each.spent)}, "
         f"reserved {dollars(each.reserved)}"
     )
-    if each.in_doubt:
-        words += f", in doubt {dollars(each.in_doubt)}"
+    if each.doubt:
+        words += f", in doubt {dollars(each.doubt)}"
     return f"{words}, left {dollars(each.left)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from claude_batch.cli.user_messages import (
 )
 from claude_batch.core.errors import BadInput
 from claude_batch.core.quantities import count_of, dollars, format_duration
-from claude_batch.core.settings import default_ledger
+from claude_batch.core.settings import default_ledger, naming_ledger
 
 if TYPE_CHECKING:
     from claude_batch.providers.health_checks import Finding
@@ -143,9 +144,10 @@ def _check(settings: Mapping[str, Any]) -> list[Finding]:
     from claude_batch.providers.health_checks import check_api, check_ledger, check_versions
 
     location = default_ledger(settings["ledger"])
+    found = check_ledger(location)
     return [
         check_versions(location),
-        *check_ledger(location),
+        *(replace(each, message=naming_ledger(each.message, location)) for each in found),
         *asyncio.run(check_api(settings["base_url"], settings["api_key_env"])),
     ]
 

@@ -17,7 +17,6 @@ from claude_batch.cli.options import (
     complete_runs,
     existing_ledger,
     open_provider,
-    option,
     provider_options,
     reading_options,
     require_ledger,
@@ -49,8 +48,8 @@ def ledger_group() -> None:
 
 @ledger_group.command("show")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option("ledger")
-def show_command(as_json: bool, ledger: str | None) -> None:
+@reading_options("ledger")
+def show_command(as_json: bool, options: ProviderOptions) -> None:
     """Show what the ledger contains; needs no key.
 
     Also reports whether it is behind its high-water mark, so that it must be recovered.
@@ -59,9 +58,8 @@ def show_command(as_json: bool, ledger: str | None) -> None:
     from claude_batch.providers.ledger_care import facts_of
 
     require_stdout()
-    location = default_ledger(ledger)
-    require_ledger(location)
-    facts = facts_of(location)
+    require_ledger(options.location)
+    facts = facts_of(options.location)
     if as_json:
         print_json(facts.to_dict())
         return
@@ -75,7 +73,7 @@ def show_command(as_json: bool, ledger: str | None) -> None:
         print_line(f"{name.replace('_', ' ')}: {value}")
     for worker in facts.workers:
         print_line(worker_line(worker))
-    recover = reading_options(ledger).command("ledger", "recover")
+    recover = options.command("ledger", "recover")
     if facts.high_water == "above":
         say(f"it is behind its high-water mark; recover it with: {recover}")
     elif facts.waiting_to_be_recovered:
@@ -90,8 +88,8 @@ def show_command(as_json: bool, ledger: str | None) -> None:
     callback=require_value,
     shell_complete=complete_files,
 )
-@option("ledger")
-def backup_command(file: str | None, ledger: str | None) -> None:
+@reading_options("ledger")
+def backup_command(file: str | None, options: ProviderOptions) -> None:
     """Copy the ledger to FILE; never overwrites a file.
 
     Other processes may write to the ledger meanwhile. Without FILE the copy is beside the ledger,
@@ -99,10 +97,10 @@ def backup_command(file: str | None, ledger: str | None) -> None:
     """
     if file == "-":
         raise click.UsageError("a backup is not written to standard output; name a file")
-    with existing_ledger(ledger) as store:
+    with existing_ledger(options.location) as store:
         moment = time.strftime(".%Y%m%d-%H%M%S")
         # Nothing is beside a server's ledger: the folder is that of the user.
-        is_remote = on_server(default_ledger(ledger))
+        is_remote = on_server(options.location)
         beside = f"ledger{moment}.dump" if is_remote else store.backend.address + moment
         target = Path(beside if file is None else file)
         try:

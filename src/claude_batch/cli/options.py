@@ -64,9 +64,8 @@ def is_there(location: str) -> bool:
 
 
 @contextmanager
-def existing_ledger(given: str | None) -> Generator[Ledger]:
+def existing_ledger(location: str) -> Generator[Ledger]:
     """Open the ledger of a command that reads one. Raises `RunNotFoundError` and `LedgerError`."""
-    location = default_ledger(given)
     require_ledger(location)
     from claude_batch.ledger.store import Ledger
 
@@ -149,7 +148,8 @@ def _from_ledger(
     # A message would be written into the line that is being typed.
     logging.disable()
     words: list[str] = []
-    with suppress(Exception), existing_ledger(context.params.get("ledger")) as ledger:
+    location = context.params.get("ledger")
+    with suppress(Exception), existing_ledger(default_ledger(location)) as ledger:
         words = find(ledger)
     logging.disable(logging.NOTSET)
     return [
@@ -468,11 +468,20 @@ class ProviderOptions(msgspec.Struct, frozen=True):
         return f"continue with: {self.command('resume', run_id)}"
 
 
-def reading_options(ledger: str | None) -> ProviderOptions:
-    """Return the options of the running command, which reads a ledger and has no provider."""
-    options = ProviderOptions({"ledger": ledger}, typed=_typed(click.get_current_context()))
-    complete_commands(options.completed)
-    return options
+def reading_options(*names: str) -> Callable[[_F], _F]:
+    """Add these flags to a command that reads a ledger; it receives one `ProviderOptions`."""
+
+    def decorate(command: _F) -> _F:
+        @functools.wraps(command)  # which copies the options that it has already
+        def wrapped(*args: Any, **given: Any) -> Any:
+            settings = {name: given.pop(name) for name in names}
+            options = ProviderOptions(settings, typed=_typed(click.get_current_context()))
+            complete_commands(options.completed)
+            return command(*args, options=options, **given)
+
+        return add_all(wrapped, [option(name) for name in names])
+
+    return decorate
 
 
 def run_options(command: _F) -> _F:
@@ -603,7 +612,7 @@ def _typed(context: click.Context) -> dict[str, str]:
     return {
         name: without_password(context.params[name])
         for name in _NEEDED_AGAIN
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if _is_typed(context, name)
     }
 
 

@@ -13,7 +13,6 @@ from claude_batch.cli.options import (
     existing_ledger,
     is_there,
     open_provider,
-    option,
     optional_run_argument,
     provider_options,
     reading_options,
@@ -503,9 +502,9 @@ def _billed_lines(status: RunStatus) -> list[str]:
     help="End them without an answer. If the API accepted them, they are paid for.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option("ledger")
+@reading_options("ledger")
 def unknown_command(
-    run_id: str | None, resubmit: bool, give_up: bool, as_json: bool, ledger: str | None
+    run_id: str | None, resubmit: bool, give_up: bool, as_json: bool, options: ProviderOptions
 ) -> None:
     """Show requests whose acceptance is unknown; needs no key.
 
@@ -524,16 +523,15 @@ def unknown_command(
         raise click.UsageError(
             f"--{decision} needs a RUN, because it applies to the requests of one run"
         )
-    options = reading_options(ledger)
     if decision is None or as_json:
         require_stdout()
-    with existing_ledger(ledger) as store:
+    with existing_ledger(options.location) as store:
         if run_id is not None:
             run_id = find_run_id(store, run_id)
         if decision is not None and run_id is not None:
-            count, refused = decide_unknown(store, run_id, resubmit=resubmit)
-            if refused is not None:
-                if refused.undecided:
+            decided = decide_unknown(store, run_id, resubmit=resubmit)
+            if decided.refusal:
+                if decided.undecided:
                     end = options.command("unknown", run_id, "--give-up")
                     go_on = f"Requests with an unknown outcome end with: {end}"
                 else:
@@ -542,9 +540,9 @@ def unknown_command(
                         "Its lost requests can be sent again once its open ones have ended. Wait "
                         f"for these with: {wait}"
                     )
-                say(f"{run_id} {refused.why}. Nothing was sent again. {go_on}")
+                say(f"{run_id} {decided.refusal}. Nothing was sent again. {go_on}")
                 raise SystemExit(Exit.USAGE)
-            _print_decision(run_id, decision, count, options)
+            _print_decision(run_id, decision, decided.requests, options)
             if not as_json:
                 return
         found, now = unknown_sendings(store, run_id), store.now()
@@ -586,7 +584,7 @@ def _words(sending: UnknownSending, now: float, missing: int, options: ProviderO
     lines[0] += f": {sending.reason}"
     if missing:
         results = count_of(missing, "result")
-        fetch = options.command("retry", sending.run_id, "--only", "missing")
+        fetch = options.command("results", sending.run_id, "--refetch", "-o", "OUT")
         lines.append(f"  {results} can be fetched first, free of charge, with: {fetch}")
     if sending.lost:
         lines.append("  they ended as lost; send them again with --resubmit")

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fcntl import F_GETFL, fcntl
@@ -42,10 +43,12 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.quantities import count_of
 from claude_batch.core.terminal import visible, visible_json
+from claude_batch.lifecycle.threads import DaemonThreads
 from claude_batch.providers.export import (
     OF_LEDGER,
     chunks,
     descriptor_of,
+    finals,
     format_of,
     is_of_folder,
     is_of_ledger,
@@ -138,22 +141,6 @@ class Printed(msgspec.Struct):
     """What a command has written to standard output."""
 
     lines: int = 0
-
-
-class _Waiting(threading.Thread):
-    """`Run.wait_sync` in a separate thread, so that the main one can show and be interrupted."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(daemon=True, name="claude-batch-wait")
-        self._run = run
-        self.outcome: RunStatus | BaseException | None = None
-        """The run's last status, or the exception that ended the wait; None before."""
-
-    def run(self) -> None:
-        try:
-            self.outcome = self._run.wait_sync()
-        except BaseException as error:
-            self.outcome = error
 
 
 class _NoContact(ActorError):
@@ -323,13 +310,14 @@ def _wait(
     provider: ClaudeBatchProvider, run: Run, show: Show, options: ProviderOptions
 ) -> RunStatus | BaseException:
     """Wait until a run has ended; return its status, or the exception that ended the wait."""
-    waiting = _Waiting(run)
-    waiting.start()
+    # In a thread, so that this one can show and be interrupted.
+    threads = DaemonThreads(1, "claude-batch-wait")
+    waiting = threads.submit(run.wait_sync)
+    threads.close()
     rate = LookRate(rests=_RESTS_PER_LOOK, shortest=LINES_APART)  # no plain line is left out
     while True:
-        waiting.join(_LOOK)
-        if waiting.outcome is not None:
-            return waiting.outcome
+        if wait([waiting], _LOOK).done:
+            return waiting.exception() or waiting.result()
         if _asked_to_park.is_set():
             raise KeyboardInterrupt
         contact = provider.contact
@@ -455,13 +443,11 @@ def write_partial(
     """
     whole = True
     if output is not None or folder is None:
-        final = (answer for answer in run.outputs() if answer.state.is_final)
-        whole = write_output(final, output, format_of(output, form), location)
+        whole = write_output(finals(run.outputs()), output, format_of(output, form), location)
         if output is not None:
             run.note_rewritten(output)
     if whole and folder is not None:
-        answers = (answer for answer in run.answers() if answer.state.is_final)
-        _write_folder(answers, folder, None, location)
+        _write_folder(finals(run.answers()), folder, None, location)
     for written in (output, folder):
         if whole and written is not None:
             say(f"wrote {written}")
@@ -609,8 +595,8 @@ def check_unchanged(provider: ClaudeBatchProvider, left: Outstanding, location: 
 def _has_results_of(run: Run, output: str, location: str) -> bool:
     """Return whether a file has the run's results so far and nothing else."""
     form = run.forms().output_format
-    final = (answer for answer in run.outputs() if answer.state.is_final)
-    pieces = chunks(final, format_of(output, None if form == "none" else form), location)
+    form = format_of(output, None if form == "none" else form)
+    pieces = chunks(finals(run.outputs()), form, location)
     with suppress(OSError), open(output, "rb") as there:
         return all(there.read(len(piece)) == piece for piece in pieces) and not there.read(1)
     return False

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from claude_batch.cli.options import (
     ProviderOptions,
@@ -17,7 +17,6 @@ from claude_batch.cli.options import (
     format_option,
     is_there,
     open_provider,
-    option,
     optional_run_argument,
     output_path,
     reading_options,
@@ -35,7 +34,7 @@ from claude_batch.cli.user_messages import (
     say,
 )
 from claude_batch.core.quantities import count_of, dollars, format_time, roughly
-from claude_batch.core.settings import default_ledger, without_password
+from claude_batch.core.settings import without_password
 from claude_batch.core.terminal import visible
 
 if TYPE_CHECKING:
@@ -54,8 +53,10 @@ if TYPE_CHECKING:
     help="Show every change until the run ends, or until Ctrl-C; without RUN until Ctrl-C.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option("ledger")
-def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str | None) -> None:
+@reading_options("ledger")
+def status_command(
+    run_id: str | None, watch: bool, as_json: bool, options: ProviderOptions
+) -> None:
     """Show a run, or the newest 50; needs no key.
 
     RUN is a run's id, or its first characters if no other run has them.
@@ -63,7 +64,7 @@ def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str |
     if watch and as_json:
         raise click.UsageError("--watch shows changes to people; leave out --json")
     require_stdout()
-    location = default_ledger(ledger)
+    location = options.location
     if run_id is not None or watch:
         require_ledger(location)
     elif not is_there(location):
@@ -75,15 +76,12 @@ def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str |
     from claude_batch.cli.status_report import StatusReader, watch_status
     from claude_batch.ledger.store import Ledger
 
-    store = Ledger(location)
-    try:
-        reader = StatusReader(store, run_id, reading_options(ledger).completed)
+    with closing(Ledger(location)) as store:
+        reader = StatusReader(store, run_id, options.completed)
         if watch:
             watch_status(store, reader)
             return
         report = reader.read()
-    finally:
-        store.close()
     if as_json:
         print_json(report.to_dict())
     else:
@@ -110,18 +108,14 @@ _output_option: Callable[[Any], Any] = click.option(
     is_flag=True,
     help="First fetch missing and lost results again, free of charge; needs the key.",
 )
-@option("ledger")
-@option("base_url")
-@option("api_key_env")
+@reading_options("ledger", "base_url", "api_key_env")
 def results_command(
     run_id: str,
     output: str | None,
     form: Format | None,
     results_dir: str | None,
     refetch: bool,
-    ledger: str | None,
-    base_url: str | None,
-    api_key_env: str | None,
+    options: ProviderOptions,
 ) -> None:
     """Write a run's results again; needs no key.
 
@@ -136,10 +130,6 @@ def results_command(
     )
     from claude_batch.ledger.deliveries import Forms
 
-    options = msgspec.structs.replace(
-        reading_options(ledger),
-        settings={"ledger": ledger, "base_url": base_url, "api_key_env": api_key_env},
-    )
     check_output(output, results_dir, form, options.location)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
@@ -184,9 +174,9 @@ def _refetch(run: Run, options: ProviderOptions) -> None:
 @run_argument
 @_output_option
 @format_option
-@option("ledger")
+@reading_options("ledger")
 def export_command(
-    run_id: str, output: str | None, form: Format | None, ledger: str | None
+    run_id: str, output: str | None, form: Format | None, options: ProviderOptions
 ) -> None:
     """Write the results of a run so far; needs no key.
 
@@ -200,7 +190,6 @@ def export_command(
         write_partial,
     )
 
-    options = reading_options(ledger)
     check_output(output, None, form, options.location)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
@@ -227,15 +216,15 @@ _INDENT = "  "
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON: everything, as it was sent and received."
 )
-@option("ledger")
-def show_command(run_id: str, request_id: str, as_json: bool, ledger: str | None) -> None:
+@reading_options("ledger")
+def show_command(run_id: str, request_id: str, as_json: bool, options: ProviderOptions) -> None:
     """Show a request from its prompt to its answer; needs no key.
 
     RUN is a run's id, or its first characters if no other run has them. KEY is the `id` of the
     request's output line.
     """
     require_stdout()
-    with existing_ledger(ledger) as store:
+    with existing_ledger(options.location) as store:
         from claude_batch.providers.transcript import read_transcript
 
         found = read_transcript(store, run_id, request_id)

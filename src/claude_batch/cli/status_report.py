@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,9 @@ import msgspec
 
 from claude_batch.cli.user_messages import (
     console,
-    forget_stdout,
     on_terminal,
     reader_has_gone,
-    unwritable,
+    writing_stdout,
 )
 from claude_batch.core.quantities import dollars, roughly
 from claude_batch.core.terminal import ColumnKind, Rows, encodable, visible
@@ -55,6 +54,8 @@ class StatusReport(msgspec.Struct, frozen=True):
     """Of a single run, the lines about its failed requests."""
     workers: tuple[Worker, ...] = ()
     """The living processes, if the ledger is on a server."""
+    completed: Callable[[str], str] = str
+    """Adds the flags that were typed to the commands in a message."""
 
     def to_dict(self) -> Any:
         """Return a list of statuses as plain values; of a single run one, with more fields."""
@@ -74,7 +75,7 @@ class StatusReport(msgspec.Struct, frozen=True):
             return Group(runs, *map(Text, workers))
         words = ", ".join(progress_words(self.progress))
         more = (words, *self.failures, _cache_line(self.cost.total), *workers)
-        return run_details(self.statuses[0], [line for line in more if line])
+        return run_details(self.statuses[0], [line for line in more if line], self.completed)
 
     def lines(self) -> dict[str, str]:
         """Return a line for each run by its id."""
@@ -113,7 +114,7 @@ class StatusReader:
             cost = cost_in(tx, status.run_id, counts=status.counts)
             failures = failures_in(tx, status).details(status.run_id)
         lines = tuple(map(self._completed, failures))
-        return StatusReport((status,), now, progress, cost, lines, workers)
+        return StatusReport((status,), now, progress, cost, lines, workers, self._completed)
 
     def _with_flags(self, status: RunStatus) -> RunStatus:
         return replace(status, waiting_for=self._completed(status.waiting_for))
@@ -192,27 +193,21 @@ def watch_status(ledger: Ledger, reader: StatusReader) -> None:
 
     A terminal is drawn again in place; elsewhere each line that has changed is printed.
     """
-    try:
-        with ExitStack() as opened:
-            watch = opened.enter_context(closing(ledger.watch()))
-            show = _display(opened)
-            rate, version = LookRate(longest=math.inf), 0
-            while not reader_has_gone():
-                version += watch.changed()
-                if rate.is_due(version):
-                    began = time.monotonic()
-                    report = ledger.patiently(reader.read)
-                    show(report)
-                    if reader.is_over(report):
-                        return
-                    rate.rest(time.monotonic() - began)
-                time.sleep(_LOOK)
-    except KeyboardInterrupt:
-        return  # the usual end of watching
-    except BrokenPipeError:
-        forget_stdout()  # the reader has seen enough
-    except OSError as error:
-        raise unwritable(error) from None
+    # Ctrl-C is the usual end of watching.
+    with suppress(KeyboardInterrupt), writing_stdout(), ExitStack() as opened:
+        watch = opened.enter_context(closing(ledger.watch()))
+        show = _display(opened)
+        rate, version = LookRate(longest=math.inf), 0
+        while not reader_has_gone():
+            version += watch.changed()
+            if rate.is_due(version):
+                began = time.monotonic()
+                report = ledger.patiently(reader.read)
+                show(report)
+                if reader.is_over(report):
+                    return
+                rate.rest(time.monotonic() - began)
+            time.sleep(_LOOK)
 
 
 def _display(opened: ExitStack) -> Callable[[StatusReport], None]:

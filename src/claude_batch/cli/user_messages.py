@@ -150,8 +150,15 @@ def on_terminal() -> bool:
 
 
 def _print(text: str | bytes) -> None:
-    try:
+    with writing_stdout():
         click.echo(text)
+
+
+@contextmanager
+def writing_stdout() -> Generator[None]:
+    """Write to standard output; end the block if its reader has seen enough. Raises `BadOutput`."""
+    try:
+        yield
     except BrokenPipeError:
         forget_stdout()
     except OSError as error:
@@ -207,12 +214,8 @@ def console() -> Console:
 def print_drawn(what: RenderableType) -> None:
     """Print a table on standard output. Raises `BadOutput`."""
     require_stdout()
-    try:
+    with writing_stdout():
         console().print(what)
-    except BrokenPipeError:
-        forget_stdout()  # the reader has seen enough
-    except OSError as error:
-        raise unwritable(error) from None
 
 
 class _Parsed(click.Command):

@@ -43,8 +43,9 @@ from claude_batch.dashboard.overview_pages import (
 )
 from claude_batch.dashboard.page_renderer import address, render
 from claude_batch.dashboard.run_pages import raw_of, request_page, run_page
+from claude_batch.ledger import queries
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.export import chunks, final_outputs
+from claude_batch.providers.export import chunks, finals
 from claude_batch.providers.status import find_run_id
 from claude_batch.serving import HostCheck, is_loopback
 from claude_batch.serving.local_server import AppServer, LocalServer, listen
@@ -354,7 +355,8 @@ class DashboardApp:
         run_id = await run_in_threadpool(find_run_id, ledger, request.path_params["run_id"])
         # A spreadsheet would compute a text that begins like a formula.
         written = "csv-safe" if form == "csv" else "jsonl"
-        pieces = chunks(final_outputs(ledger, run_id), written, ledger.location)
+        answers = finals(queries.outputs_by_position(ledger, run_id))
+        pieces = chunks(answers, written, ledger.location)
         headers = _saved_as(f"{run_id}.{form}")
         return StreamingResponse(pieces, headers=headers, media_type=_FORMS[form])
 

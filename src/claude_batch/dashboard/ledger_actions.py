@@ -94,15 +94,16 @@ def decide(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
             "was changed"
         )
     resubmit = decision == "resubmit"
-    count, refused = decide_unknown(ledger, run_id, resubmit=resubmit)
-    if refused is not None:
+    decided = decide_unknown(ledger, run_id, resubmit=resubmit)
+    count = decided.requests
+    if decided.refusal:
         go_on = "Requests with an unknown outcome end with: Give up."
-        if not refused.undecided:
+        if not decided.undecided:
             go_on = (
                 "Its lost requests can be sent again once its open ones have ended. "
                 f"{_if_undriven(ledger, run_id)}"
             )
-        words = f"{run_id} {refused.why}. Nothing was sent again. {go_on}"
+        words = f"{run_id} {decided.refusal}. Nothing was sent again. {go_on}"
     elif not count:
         words = f"{run_id} has no unknown requests; nothing was changed."
     elif resubmit:

@@ -32,6 +32,7 @@ import msgspec
 
 from claude_batch.core.errors import BudgetScope, LedgerError
 from claude_batch.ledger import page_queries, queries
+from claude_batch.ledger.budgets import Budget
 from claude_batch.ledger.deliveries import open_run_ids
 from claude_batch.ledger.page_queries import (
     TIME_STEPS,
@@ -42,7 +43,7 @@ from claude_batch.ledger.page_queries import (
     Total,
 )
 from claude_batch.ledger.store import Ledger, Record, Watch
-from claude_batch.providers.cost_report import BudgetStatus, budget_statuses
+from claude_batch.providers.cost_report import read_budgets
 from claude_batch.providers.reruns import UnknownSending, unknown_sendings
 from claude_batch.providers.status import RunStatus, find_run_id, status_of
 
@@ -182,7 +183,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     halted: tuple[Record, ...]
     """Workspaces that send nothing."""
     unknown: tuple[UnknownSending, ...]
-    budgets: tuple[BudgetStatus, ...]
+    budgets: tuple[Budget, ...]
     costs: CostCells
     """Sums of all answers so far."""
     added_up: bool
@@ -190,7 +191,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     error: str | None = None
     """Why the ledger could not be read this time; the rest is as it was before."""
 
-    def budget(self, scope: BudgetScope, name: str) -> BudgetStatus | None:
+    def budget(self, scope: BudgetScope, name: str) -> Budget | None:
         """Return the budget of a run or an actor, if it has one."""
         found = (each for each in self.budgets if (each.scope, each.name) == (scope, name))
         return next(found, None)
@@ -392,7 +393,7 @@ class LedgerReader:
                 open_batches=open_batches,
                 halted=halted,
                 unknown=tuple(unknown_sendings(self.ledger)),
-                budgets=tuple(budget_statuses(self.ledger)),
+                budgets=tuple(read_budgets(self.ledger)),
                 costs=self._costs,
                 added_up=added_up,
             )

@@ -14,12 +14,12 @@ from claude_batch.core.states import RequestState, RunState
 from claude_batch.dashboard.ledger_reader import CostCells, LedgerReader, Snapshot
 from claude_batch.ledger import page_queries, queries, workspaces
 from claude_batch.ledger.backends.backend import Worker
+from claude_batch.ledger.budgets import Budget
 from claude_batch.ledger.charges import DAY
 from claude_batch.ledger.page_queries import ResultSums, Total
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import Ledger, Record
 from claude_batch.lifecycle.budget_room import today
-from claude_batch.providers.cost_report import BudgetStatus
 from claude_batch.providers.ledger_care import mark_of
 
 # Overview -----------------------------------------------------------------------------------------
@@ -124,10 +124,10 @@ def attention_of(snapshot: Snapshot, ledger: Ledger) -> Iterator[Attention]:
             )
 
 
-def shares_of(budget: BudgetStatus) -> tuple[float, float]:
+def shares_of(budget: Budget) -> tuple[float, float]:
     """Return how much of a budget is spent and how much is reserved, in percent up to 100."""
-    whole = max(budget.budget, 1)
-    spent = min(100.0, 100 * (budget.spent + budget.in_doubt) / whole)
+    whole = max(budget.amount, 1)
+    spent = min(100.0, 100 * budget.gone / whole)
     return spent, min(100.0 - spent, 100 * budget.reserved / whole)
 
 

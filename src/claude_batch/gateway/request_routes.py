@@ -61,6 +61,8 @@ class RequestRoute:
         with self._gateway.hold(scope, receive, send) as held:
             if not call.is_final:
                 call = await self._wait(held, call, wait_of_headers(scope["state"]["headers"]))
+            if not (call.is_final or call.is_sent):
+                await asyncio.to_thread(self._gateway.provider.check_unsent, call)
             await self._send(held, call, request_id, whole=scope["method"] != "HEAD")
 
     async def _find(self, caller: Caller, request_id: str) -> StoredCall:
@@ -83,8 +85,8 @@ class RequestRoute:
         try:
             await held.wait(seconds)
         finally:
-            future.leave("keep")
-        if gateway.is_ending and not future.done():
+            is_open = future.leave("keep")
+        if gateway.is_ending and is_open:
             raise ending()
         found = await asyncio.to_thread(gateway.provider.stored_call, call.seq)
         return call if found is None else found

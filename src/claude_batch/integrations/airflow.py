@@ -38,7 +38,7 @@ from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.providers.export import (
     OF_LEDGER,
     chunks,
-    final_outputs,
+    finals,
     is_of_ledger,
     is_special,
     probe,
@@ -217,8 +217,8 @@ class ClaudeBatchOperator(BaseOperator):
             value["output_file"] = self.output_file
         else:
             engine, _ = provider.opening().result()
-            ledger = engine.ledger
-            lines = b"".join(chunks(final_outputs(ledger, run.id), "jsonl", ledger.location))
+            answers = finals(run.outputs())
+            lines = b"".join(chunks(answers, "jsonl", engine.ledger.location))
             value["results"] = [json.loads(line) for line in lines.splitlines()]
         run.mark_delivered(seen=seen)
         return value

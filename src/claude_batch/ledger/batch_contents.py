@@ -28,7 +28,7 @@ from sqlalchemy import (
 from claude_batch.core.states import IN_FLIGHT, BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.charges import DAY
-from claude_batch.ledger.portable_sql import insert_one
+from claude_batch.ledger.portable_sql import insert_one, update_row
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -471,12 +471,12 @@ def other_half(tx: Connection, batch_id: int) -> Record | None:
 
 def note_refusal(tx: Connection, batch_id: int, refusal: str) -> None:
     """Store the API's refusal of a batch that named no request."""
-    tx.execute(update(batches).where(batches.c.id == batch_id).values(refusal=refusal))
+    update_row(tx, batches, batch_id, refusal=refusal)
 
 
 def forget_refusal(tx: Connection, batch_id: int) -> None:
     """Send a refused half again, as an independent batch."""
-    tx.execute(update(batches).where(batches.c.id == batch_id).values(refusal=None, half_of=None))
+    update_row(tx, batches, batch_id, refusal=None, half_of=None)
 
 
 def probe(tx: Connection, workspace_id: int, now: float) -> int | None:
@@ -577,7 +577,7 @@ def recount(tx: Connection, batch_id: int) -> bool:
     values: dict[str, Any] = {"request_count": count, "params_bytes": size}
     if not count:
         values["state"] = BatchState.REJECTED
-    tx.execute(update(batches).where(batches.c.id == batch_id).values(**values))
+    update_row(tx, batches, batch_id, **values)
     note_runs(tx, batch_id)
     return bool(count)
 
@@ -601,7 +601,7 @@ def split(tx: Connection, batch_id: int, now: float) -> tuple[int, int] | None:
         mine = and_(requests.c.seq >= part[0].seq, requests.c.seq <= part[-1].seq)
         halves.append(_part(tx, old, mine, len(part), size, now))
     tx.execute(update(batches).where(batches.c.id.in_(halves)).values(half_of=batch_id))
-    tx.execute(update(batches).where(batches.c.id == batch_id).values(state=BatchState.REJECTED))
+    update_row(tx, batches, batch_id, state=BatchState.REJECTED)
     note_runs(tx, batch_id)
     return halves[0], halves[1]
 

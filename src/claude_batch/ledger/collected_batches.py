@@ -24,7 +24,7 @@ from claude_batch.core.outcome import Disposition, Next, Reason
 from claude_batch.core.states import AT_API, OPEN_AT_API, BatchState, RequestState
 from claude_batch.ledger import transitions
 from claude_batch.ledger.charges import charged_batches, settle, settle_stored
-from claude_batch.ledger.portable_sql import count_rows
+from claude_batch.ledger.portable_sql import count_rows, update_row
 from claude_batch.ledger.schema import (
     batches,
     lanes,
@@ -167,7 +167,7 @@ def mark_ended(tx: Connection, ends: Sequence[tuple[int, str | None, float]]) ->
 
 def note_counts(tx: Connection, batch_id: int, counts: str) -> None:
     """Record the API's request_counts of an ended batch, as JSON."""
-    tx.execute(update(batches).where(batches.c.id == batch_id).values(counts=counts))
+    update_row(tx, batches, batch_id, counts=counts)
 
 
 def note_fetch(
@@ -193,11 +193,8 @@ def note_fetch(
             "missing_seen": gap.seen,
             "missing_until": gap.until,
         }
-    tx.execute(
-        update(batches)
-        .where(batches.c.id == batch_id)
-        .values(next_check=next_check, note=note, not_found_since=not_found_since, **seen)
-    )
+    found = {"next_check": next_check, "note": note, "not_found_since": not_found_since}
+    update_row(tx, batches, batch_id, **found, **seen)
 
 
 def give_successes(tx: Connection, batch_id: int) -> int:
@@ -430,5 +427,5 @@ def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> Collec
     """
     complete = Complete(batch_id, stored_counts(tx, batch_id), missing_may_be_billed=True)
     collected = finish_collections(tx, [complete], now)
-    tx.execute(update(batches).where(batches.c.id == batch_id).values(note=note))
+    update_row(tx, batches, batch_id, note=note)
     return collected[batch_id]

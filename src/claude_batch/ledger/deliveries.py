@@ -32,7 +32,7 @@ from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.budgets import forget_run
 from claude_batch.ledger.charges import keep_run
 from claude_batch.ledger.held_requests import is_held
-from claude_batch.ledger.portable_sql import count_rows, put_meta
+from claude_batch.ledger.portable_sql import count_rows, put_meta, update_row
 from claude_batch.ledger.queries import last_ending, run_row, unfinished
 from claude_batch.ledger.schema import (
     OF_REQUESTS,
@@ -187,7 +187,7 @@ def mark_delivered(
     if wrote is not None:
         its_own = runs.c.output == wrote  # or a copy elsewhere
         values["written"] = case((its_own, _written_at(wrote, now)), else_=runs.c.written)
-    tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
+    update_row(tx, runs, run_id, **values)
     return is_whole
 
 
@@ -238,7 +238,7 @@ def ask_output(tx: Connection, run_id: str, output: str | None, forms: Forms, no
     if output is not None or forms.results_dir is not None:
         values["delivered"] = None
     if values:
-        tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
+        update_row(tx, runs, run_id, **values)
 
 
 class Delivery(NamedTuple):
@@ -414,7 +414,7 @@ def begin_pruning(tx: Connection, run_id: str, process: str) -> str | None:
         forget_run(tx, run_id)
         keep_run(tx, run_id)
         values = {"stored": None, "digest": None, "process": process}
-        tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
+        update_row(tx, runs, run_id, **values)
         put_meta(tx, PRUNED, next_stamp(tx))
     return why
 

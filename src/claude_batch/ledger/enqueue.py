@@ -28,7 +28,7 @@ from claude_batch.core.settings import AFTER_DEADLINE
 from claude_batch.core.states import IN_FLIGHT
 from claude_batch.ledger import budgets
 from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output
-from claude_batch.ledger.portable_sql import among, insert_one, upsert
+from claude_batch.ledger.portable_sql import among, insert_one, update_row, upsert
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -218,7 +218,7 @@ def ask_again(tx: Connection, run_id: str, run: NewRun, now: float) -> None:
         settings["max_wait"] = func.max(run.mode.max_wait, func.coalesce(until, 0.0))
     if run.label is not None:
         settings["label"] = run.label
-    tx.execute(update(runs).where(runs.c.id == run_id).values(**settings))
+    update_row(tx, runs, run_id, **settings)
     _poll_as_asked(tx, run_id, now)
     ask_output(tx, run_id, run.output, run.forms, now)
     declare_budgets(tx, run_id, run)
@@ -234,7 +234,7 @@ def poll_every(
     least: Any = func.min(runs.c.poll_interval, longest) if shortest is None else shortest
     most: Any = func.max(runs.c.max_poll_interval, shortest) if longest is None else longest
     values = {"poll_interval": least, "max_poll_interval": most}
-    tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
+    update_row(tx, runs, run_id, **values)
     _poll_as_asked(tx, run_id, now)
 
 

@@ -35,7 +35,7 @@ from claude_batch.ledger.batch_contents import may_be_live, recount
 from claude_batch.ledger.charges import DAY, any_budget
 from claude_batch.ledger.cost_sums import BEGINNING
 from claude_batch.ledger.held_requests import is_held
-from claude_batch.ledger.portable_sql import among, contains, insert_one, of_workspace
+from claude_batch.ledger.portable_sql import among, contains, insert_one, of_workspace, update_row
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -280,11 +280,7 @@ def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tu
     seq = found.seq
     batch_id = _holder(tx, found.lane_id, found.run_id, seq, now)
     sending = transitions.call(tx, seq, batch_id, reserve=reserve)
-    tx.execute(
-        update(batches)
-        .where(batches.c.id == batch_id)
-        .values(request_count=batches.c.request_count + 1)
-    )
+    update_row(tx, batches, batch_id, request_count=batches.c.request_count + 1)
     if reserve is not None:
         charges.reserve_call(tx, batch_id, seq)
     return sending, batch_id
@@ -321,11 +317,7 @@ def put_back(
     if may_be_paid:
         _remember_billed(tx, seq, batch_id)
     transitions.return_call(tx, _under_way(seq, batch_id), step)
-    tx.execute(
-        update(batches)
-        .where(batches.c.id == batch_id)
-        .values(request_count=batches.c.request_count - 1, note=note)
-    )
+    update_row(tx, batches, batch_id, request_count=batches.c.request_count - 1, note=note)
 
 
 def _remember_billed(tx: Connection, seq: int, batch_id: int) -> None:

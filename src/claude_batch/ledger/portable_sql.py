@@ -22,6 +22,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    update,
 )
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.ext.compiler import compiles
@@ -44,6 +45,7 @@ __all__ = [
     "meta_value",
     "of_workspace",
     "put_meta",
+    "update_row",
     "upsert",
 ]
 # ``upsert(table)`` is an INSERT with ON CONFLICT, a clause that PostgreSQL and SQLite write alike.
@@ -68,6 +70,11 @@ def insert_one(tx: Connection, table: Table, **values: Any) -> int:
     """Insert a row; return its number."""
     key: Any = tx.execute(insert(table).values(**values)).inserted_primary_key
     return int(key[0])
+
+
+def update_row(tx: Connection, table: Table, row: int | str, **values: Any) -> None:
+    """Change the row of a table that has this id."""
+    tx.execute(update(table).where(table.c.id == row).values(**values))
 
 
 def in_chunks(values: Iterable[_T], size: int = 500) -> Iterator[list[_T]]:

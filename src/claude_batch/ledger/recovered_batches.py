@@ -26,7 +26,7 @@ from claude_batch.ledger import charges, conversations, transitions
 from claude_batch.ledger.batch_contents import note_runs, recount
 from claude_batch.ledger.high_water import Mark, count_post, set_behind
 from claude_batch.ledger.live_calls import may_take_turns
-from claude_batch.ledger.portable_sql import among, in_chunks, insert_one, of_workspace
+from claude_batch.ledger.portable_sql import among, in_chunks, insert_one, of_workspace, update_row
 from claude_batch.ledger.retries import ON_ORDER
 from claude_batch.ledger.schema import (
     OF_ANSWER,
@@ -40,6 +40,23 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.unknown_batches import remember_former, snapshot_of
+
+
+class Line(NamedTuple):
+    """What the result line of one request in a forgotten batch shows."""
+
+    sending: int
+    """Number of the sending that it belongs to."""
+    outcome: str
+    cost: int | None
+    """Nano-dollars; None for an unknown price."""
+    asks: bool | None
+    """Whether the answer asks for another turn; None if the request failed."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the request was answered."""
+        return self.asks is not None
 
 
 class Claim(NamedTuple):
@@ -72,7 +89,7 @@ def begin_again(tx: Connection, workspace_id: int, at: float) -> None:
 
 def end(tx: Connection, workspace_id: int, mark: Mark | None) -> int:
     """End the recovery of a workspace; return the new value for the high-water mark."""
-    tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(behind=None))
+    update_row(tx, workspaces, workspace_id, behind=None)
     return count_post(tx, at_least=0 if mark is None else mark.posts + 1)
 
 
@@ -100,14 +117,14 @@ def last_sending(tx: Connection, workspace_id: int) -> LastSending | None:
     return LastSending(row.server_time, None if row.snapshot is None else snapshot_of(row))
 
 
-def unknown_owner(tx: Connection, sendings: Mapping[str, int]) -> int | None:
+def unknown_owner(tx: Connection, lines: Mapping[str, Line]) -> int | None:
     """Return the unknown batch whose POST carried all of these requests under these numbers.
 
-    None if there is none: since the restored state, some of them were sent again, perhaps together
-    with others.
+    ``lines`` are by request id, here as below. None if there is none: since the restored state,
+    some of them were sent again, perhaps together with others.
     """
     owners: set[int | None] = set()
-    for some in in_chunks(sendings):
+    for some in in_chunks(lines):
         owner: dict[tuple[str, int], int] = {}
         unknown = batches.c.state == BatchState.UNKNOWN
         members = (
@@ -124,7 +141,7 @@ def unknown_owner(tx: Connection, sendings: Mapping[str, int]) -> int | None:
             .where(requests.c.id.in_(some), unknown)
         )
         owner |= {(row.id, row.sending): row.batch_id for row in tx.execute(left)}
-        owners |= {owner.get((identifier, sendings[identifier])) for identifier in some}
+        owners |= {owner.get((identifier, lines[identifier].sending)) for identifier in some}
         if len(owners) != 1:
             return None
     return owners.pop() if owners else None
@@ -139,26 +156,20 @@ def adopt_forgotten(
     tx: Connection,
     workspace_id: int,
     remote_id: str,
-    sendings: Mapping[str, int],
-    costs: Mapping[str, int | None],
+    lines: Mapping[str, Line],
     *,
-    answered: Mapping[str, bool],
-    outcomes: Mapping[str, str],
     counts: Mapping[str, int],
     created: float,
     ended: float,
 ) -> Claim | None:
     """Adopt a forgotten batch at the API; its results are then collected as usual.
 
-    ``sendings`` maps the request ids in its lines to their sending numbers. Requests that wait to
-    be sent move into the batch, and so do those of an unknown batch that were sent again, and
-    conversations between two turns of which it answers a later turn. Requests that have an answer,
-    or are in another batch, stay, and their lines are kept. A conversation whose answer may be to a
-    later turn than the ledger has does not go on from it. ``costs`` are those of the answers that
-    were billed, None for an unknown one; what requests that are not in the ledger have cost is
-    charged to the day of the batch. ``answered``: the ids of the requests that succeeded, and
-    whether their answers ask for another turn. ``counts`` are the API's, by outcome; those of
-    requests that are not in the ledger, whose ``outcomes`` are known, are not stored.
+    Requests that wait to be sent move into the batch, and so do those of an unknown batch that were
+    sent again, and conversations between two turns of which it answers a later turn. Requests that
+    have an answer, or are in another batch, stay, and their lines are kept. A conversation whose
+    answer may be to a later turn than the ledger has does not go on from it. What requests that are
+    not in the ledger have cost is charged to the day of the batch. ``counts`` are the API's, by
+    outcome; those of requests that are not in the ledger are not stored.
     Returns None if the workspace has no lane, and so no request.
     """
     lane_id = tx.scalar(
@@ -166,18 +177,18 @@ def adopt_forgotten(
     )
     if lane_id is None:
         return None
-    _reopen_failed(tx, {request: sendings[request] for request in answered})
-    members = _sorted_out(tx, sendings, answered, created)
+    _reopen_failed(tx, lines)
+    members = _sorted_out(tx, lines, created)
     waiting, others = members.waiting, members.others
     _leave_unknown(tx, waiting.values())
     for seq in members.conversing:
         conversations.note_forgotten_turn(tx, seq)
     for seq in members.doubtful:
         conversations.note_doubtful_turn(tx, seq)
-    strange = sendings.keys() - waiting.keys() - others.keys()
+    strange = lines.keys() - waiting.keys() - others.keys()
     # Otherwise their successes would be missing, and any failure could be one of them.
     own = Counter(counts)
-    own.subtract(outcomes[identifier] for identifier in strange)
+    own.subtract(lines[identifier].outcome for identifier in strange)
     known = len(waiting) + len(others)
     batch_id = insert_one(
         tx,
@@ -200,30 +211,31 @@ def adopt_forgotten(
     )
     for identifier, seq in waiting.items():
         # The sending number is this value plus the batch's own POST.
-        transitions.adopt(tx, seq, batch_id, sendings=sendings[identifier] - 1)
+        transitions.adopt(tx, seq, batch_id, sendings=lines[identifier].sending - 1)
     for identifier, seq in others.items():
         tx.execute(
             insert(former_members).values(
-                batch_id=batch_id, request_seq=seq, sending=sendings[identifier]
+                batch_id=batch_id, request_seq=seq, sending=lines[identifier].sending
             )
         )
-        transitions.pass_over(tx, seq, sendings[identifier])
+        transitions.pass_over(tx, seq, lines[identifier].sending)
     for source in members.sources:
         recount(tx, source)
     note_runs(tx, batch_id)
-    billed = strange & costs.keys()
-    charges.keep_strange(tx, batch_id, [costs[identifier] for identifier in billed])
+    costs = [lines[identifier].cost for identifier in strange]
+    charges.keep_strange(tx, batch_id, [cost for cost in costs if cost != 0])
     return Claim(batch_id, known)
 
 
-def _reopen_failed(tx: Connection, answered: Mapping[str, int]) -> None:
+def _reopen_failed(tx: Connection, lines: Mapping[str, Line]) -> None:
     """Let failed conversations wait again that were sent since the restored state, and answered.
 
     They then take the answers to all their turns in order, as other conversations do. Otherwise a
     later retry would go on from the first answer, and pay for the turns after it again. A failed
     request without turns can still take its only answer then. A cancellation or a deadline holds
-    as before. ``answered`` maps requests to their sendings.
+    as before.
     """
+    answered = {identifier: line.sending for identifier, line in lines.items() if line.succeeded}
     failed = [
         (row.seq, row.run_id)
         for row in _standings(tx, answered)
@@ -251,20 +263,18 @@ class _Members(NamedTuple):
     """Batches that lose some of their requests to it."""
 
 
-def _sorted_out(
-    tx: Connection, sendings: Mapping[str, int], answered: Mapping[str, bool], created: float
-) -> _Members:
+def _sorted_out(tx: Connection, lines: Mapping[str, Line], created: float) -> _Members:
     found = _Members({}, [], [], {}, set())
-    for row in _standings(tx, sendings):
-        sending = sendings[row.id]
-        is_answered = row.id in answered
+    for row in _standings(tx, lines):
+        line = lines[row.id]
+        sending = line.sending
         # The ledger has the conversation between two turns, but a later turn was already sent.
         # If that has failed, nothing was paid for, and the conversation goes on from here. A batch
         # that was created before the answer came is another sending of the same turn.
         conversing = (
             row.state == RequestState.CONTINUING
             and sending > row.answered_by
-            and is_answered
+            and line.succeeded
             and created >= (row.answer_ended or 0.0)
         )
         again = row.is_unknown and sending > row.last
@@ -276,8 +286,8 @@ def _sorted_out(
         if conversing:
             found.conversing.append(row.seq)
         # After a failure, a conversation between two turns goes on with the turn that it has.
-        elif _may_be_later(row, sending, answered.get(row.id)) and (
-            is_answered or row.id in found.waiting or row.state in FAILED
+        elif _may_be_later(row, line) and (
+            line.succeeded or row.id in found.waiting or row.state in FAILED
         ):
             found.doubtful.append(row.seq)
         if waits and row.batch_id is not None:
@@ -325,13 +335,16 @@ def _standings(tx: Connection, ids: Iterable[str]) -> Iterator[Any]:
     return among(tx, query, requests.c.id, ids)
 
 
-def _may_be_later(row: Any, sending: int, asks: bool | None) -> bool:
-    """Return whether a sending may be of a later turn than the ledger has of a conversation.
+def _may_be_later(row: Any, line: Line) -> bool:
+    """Return whether a line may be of a later turn than the ledger has of a conversation.
 
-    The sendings before it are unknown, so one of them may have been answered. ``asks``: its answer
-    asks for another turn; None if the sending failed, which does not show it.
+    The sendings before it are unknown, so one of them may have been answered. A failure does not
+    show whether its turn was the last.
     """
-    takes_turns = asks is not False or row.may_take_turns or row.state == RequestState.CONTINUING
+    sending = line.sending
+    takes_turns = (
+        line.asks is not False or row.may_take_turns or row.state == RequestState.CONTINUING
+    )
     if not row.converses or not takes_turns:
         return False
     if row.waits or row.state in (RequestState.CONTINUING, *FAILED):
@@ -396,17 +409,15 @@ class Earlier(NamedTuple):
     """Whether an earlier sending of a conversation may be in a batch that is not found yet."""
 
 
-def earlier_sendings(
-    tx: Connection, sendings: Mapping[str, int], answered: Mapping[str, bool]
-) -> Earlier:
-    """Return what has to be known before a batch with these sendings of requests is adopted.
+def earlier_sendings(tx: Connection, lines: Mapping[str, Line]) -> Earlier:
+    """Return what has to be known before a batch with these lines is adopted.
 
     Of a request that was sent again, the earlier sending has ended, and decides what the later one
-    was, also if that has failed. ``answered`` is as in `adopt_forgotten`.
+    was, also if that has failed.
     """
-    rows = [(row, sendings[row.id]) for row in _standings(tx, sendings)]
-    held = {row.remote_id for row, sending in rows if row.is_at_api and sending > row.last}
-    doubtful = (_may_be_later(row, sending, answered.get(row.id)) for row, sending in rows)
+    rows = [(row, lines[row.id]) for row in _standings(tx, lines)]
+    held = {row.remote_id for row, line in rows if row.is_at_api and line.sending > row.last}
+    doubtful = (_may_be_later(row, line) for row, line in rows)
     return Earlier(sorted(held), any(doubtful))
 
 

@@ -9,7 +9,7 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
 from claude_batch.ledger.cancellations import request_cancels
 from claude_batch.ledger.held_requests import is_held
-from claude_batch.ledger.portable_sql import of_workspace
+from claude_batch.ledger.portable_sql import of_workspace, update_row
 from claude_batch.ledger.schema import batch_runs, batches, requests, runs
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import is_double
@@ -104,9 +104,7 @@ def pass_margin(tx: Connection, run: Record, *, margin: float, now: float) -> No
     been accepted is cancelled once the outcome is known.
     """
     live = now if run.live is None and run.fallback == "live" else run.live
-    tx.execute(
-        update(runs).where(runs.c.id == run.id).values(past_margin=now, margin=margin, live=live)
-    )
+    update_row(tx, runs, run.id, past_margin=now, margin=margin, live=live)
     withdraw(tx, run.id, now)
 
 
@@ -156,13 +154,12 @@ def conclude(tx: Connection, run_id: str, outcome: str, *, closed: float | None 
 
     ``closed`` is when every request of the run had ended; after that the run is not checked again.
     """
-    tx.execute(
-        update(runs)
-        .where(runs.c.id == run_id)
-        .values(
-            deadline_outcome=func.coalesce(runs.c.deadline_outcome, outcome),
-            deadline_closed=closed,
-        )
+    update_row(
+        tx,
+        runs,
+        run_id,
+        deadline_outcome=func.coalesce(runs.c.deadline_outcome, outcome),
+        deadline_closed=closed,
     )
 
 
@@ -182,7 +179,7 @@ def reopen_run(tx: Connection, run_id: str, now: float, *, had_ended: bool) -> N
     requests of the run have not ended: these still go by it. A deadline that has passed after the
     run had ended is kept for its outcome, and stops nothing any more.
     """
-    tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
+    update_row(tx, runs, run_id, delivered=None, cancelled=None)
     if had_ended:
         over = and_(runs.c.deadline <= now, runs.c.deadline_closed.is_(None))
         tx.execute(update(runs).where(runs.c.id == run_id, over).values(deadline=None))

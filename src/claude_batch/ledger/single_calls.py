@@ -95,16 +95,17 @@ def stored_call(tx: Connection, seq: int) -> StoredCall | None:
             requests.c.run_id,
             runs.c.actor,
             requests.c.finished,
-            requests.c.state,
+            batches.c.state,
             and_(calls.c.request_seq.is_not(None), calls.c.taken.is_(None)).label("untaken"),
         )
         .join(runs, runs.c.id == requests.c.run_id)
+        .outerjoin(batches, batches.c.id == requests.c.batch_id)
         .outerjoin(calls, calls.c.request_seq == requests.c.seq)
         .where(requests.c.seq == seq, runs.c.kind == "calls")
     ).first()
     if row is None:
         return None
-    is_sent = row.state not in (RequestState.QUEUED, RequestState.HELD)
+    is_sent = row.state not in (None, BatchState.PACKED)
     is_final = row.finished is not None
     return StoredCall(seq, row.run_id, row.actor, is_final, is_sent, bool(row.untaken))
 

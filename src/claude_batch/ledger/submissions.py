@@ -12,7 +12,7 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import batch, part_off, recount
-from claude_batch.ledger.portable_sql import of_workspace
+from claude_batch.ledger.portable_sql import of_workspace, update_row
 from claude_batch.ledger.schema import batches, lanes, params, requests, results, workspaces
 from claude_batch.ledger.store import Deposed, Ledger, Record, plain_rows
 
@@ -156,17 +156,16 @@ def mark_unknown(tx: Connection, batch_id: int, *, note: str, now: float) -> Non
 
     The batch is not sent again until that is disproved.
     """
-    tx.execute(
-        update(batches)
-        .where(batches.c.id == batch_id)
-        .values(
-            state=BatchState.UNKNOWN,
-            note=note,
-            unknown_since=now,
-            settling_from=None,
-            settled=None,
-            next_check=now,
-        )
+    update_row(
+        tx,
+        batches,
+        batch_id,
+        state=BatchState.UNKNOWN,
+        note=note,
+        unknown_since=now,
+        settling_from=None,
+        settled=None,
+        next_check=now,
     )
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, LargeBinary, Table, cast, func, insert, selec
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
-from claude_batch.core.settings import has_ledger, on_server, without_password
+from claude_batch.core.settings import has_ledger, naming_ledger, on_server, without_password
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import live_calls, queries, submissions
 from claude_batch.ledger.backends.backend import Backend
@@ -124,9 +124,10 @@ def _depart(file: str, server: Backend) -> int:
             ids = queries.workspace_ids(tx)
             with ledger.every_leader_lock(ids, "a ledger moves while no process drives it"):
                 if queries.behind(tx) or not is_known(mark, ledger.incarnations, posts_of(tx)):
+                    recover = naming_ledger("`claude-batch ledger recover`", file)
                     raise LedgerError(
                         f"the ledger {file} is behind its high-water mark and cannot move; nothing "
-                        "was changed. Recover it first, with: `claude-batch ledger recover`"
+                        f"was changed. Recover it first, with: {recover}"
                     )
                 _check_keys(tx, file)
                 lost_calls = _settle(tx, ids)
@@ -144,10 +145,11 @@ def _check_keys(tx: Connection, file: str) -> None:
     for column in (requests.c.key, call_keys.c.key, call_keys.c.actor):
         found = tx.scalar(select(column).where(func.instr(column, "\0") > 0).limit(1))
         if found is not None:
+            prune = naming_ledger("`claude-batch ledger prune RUN`", file)
             raise LedgerError(
                 f"the ledger {file} has the key {found!r}, whose NUL character PostgreSQL cannot "
                 "store; nothing was changed. The ledger can move once that run is delivered and "
-                "removed, with: `claude-batch ledger prune RUN`"
+                f"removed, with: {prune}"
             )
     for what, column in (
         ("an actor's name", runs.c.actor),

@@ -35,7 +35,7 @@ from claude_batch.ledger import charges, run_deadlines, transitions
 from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelled
 from claude_batch.ledger.conversations import continuing_counts
 from claude_batch.ledger.held_requests import answer_lost_doubles
-from claude_batch.ledger.portable_sql import among, count_rows, upsert
+from claude_batch.ledger.portable_sql import among, count_rows, update_row, upsert
 from claude_batch.ledger.queries import unfinished
 from claude_batch.ledger.schema import (
     batches,
@@ -424,7 +424,7 @@ def adopt(
 
 def confirm(tx: Connection, batch_id: int) -> None:
     """Mark an assumed batch as proved by its results."""
-    tx.execute(update(batches).where(batches.c.id == batch_id).values(adopted="proved"))
+    update_row(tx, batches, batch_id, adopted="proved")
 
 
 def disown(
@@ -437,26 +437,25 @@ def disown(
     """
     mine = and_(candidates.c.batch_id == batch_id, candidates.c.remote_id == remote_id)
     is_foreign = bool(tx.scalar(select(candidates.c.fetches).where(mine)))
-    tx.execute(
-        update(batches)
-        .where(batches.c.id == batch_id)
-        .values(
-            state=BatchState.UNKNOWN,
-            remote_id=None,
-            adopted=None,
-            submitted=None,
-            ended=None,
-            counts=None,
-            # The missing results, and their time, concern the other client's batch.
-            fetches=0,
-            missing=None,
-            missing_since=None,
-            missing_seen=None,
-            missing_until=None,
-            not_found_since=None,
-            next_check=next_check,
-            note=note,
-        )
+    update_row(
+        tx,
+        batches,
+        batch_id,
+        state=BatchState.UNKNOWN,
+        remote_id=None,
+        adopted=None,
+        submitted=None,
+        ended=None,
+        counts=None,
+        # The missing results, and their time, concern the other client's batch.
+        fetches=0,
+        missing=None,
+        missing_since=None,
+        missing_seen=None,
+        missing_until=None,
+        not_found_since=None,
+        next_check=next_check,
+        note=note,
     )
     state = CandidateState.FOREIGN if is_foreign else CandidateState.OPEN
     note_candidate(tx, batch_id, remote_id, state=state, note=note, unread=(seen, seen))
@@ -494,11 +493,7 @@ def disprove(tx: Connection, batch_id: int, *, note: str) -> int:
 def unresolve(tx: Connection, batch_id: int, *, note: str) -> None:
     """Mark the outcome of the POST as permanently unknown; its requests are lost."""
     give_up(tx, batch_id)
-    tx.execute(
-        update(batches)
-        .where(batches.c.id == batch_id)
-        .values(state=BatchState.UNRESOLVED, note=note, next_check=None)
-    )
+    update_row(tx, batches, batch_id, state=BatchState.UNRESOLVED, note=note, next_check=None)
     charges.leave_in_doubt(tx, batch_id)
 
 
@@ -632,7 +627,5 @@ def ensure_explained_until(tx: Connection, workspace_id: int, newest: float) -> 
         select(workspaces.c.explained_until).where(workspaces.c.id == workspace_id)
     )
     if known is None:
-        tx.execute(
-            update(workspaces).where(workspaces.c.id == workspace_id).values(explained_until=newest)
-        )
+        update_row(tx, workspaces, workspace_id, explained_until=newest)
     return newest if known is None else known

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, exists, insert, literal, select, update
 
-from claude_batch.ledger.portable_sql import count_rows, insert_one, upsert
+from claude_batch.ledger.portable_sql import count_rows, insert_one, update_row, upsert
 from claude_batch.ledger.schema import files, leaving_files, run_files, runs
 
 
@@ -39,7 +39,7 @@ def file_tokens(tx: Connection, file_id: str) -> int | None:
 
 def note_tokens(tx: Connection, file: int, tokens: int) -> None:
     """Store the token bound of a file that was uploaded before bounds were recorded."""
-    tx.execute(update(files).where(files.c.id == file).values(tokens=tokens))
+    update_row(tx, files, file, tokens=tokens)
 
 
 def use_file(tx: Connection, run_id: str, file: int) -> bool:
@@ -55,7 +55,7 @@ def use_file(tx: Connection, run_id: str, file: int) -> bool:
 
 def confirm_file(tx: Connection, file: int, now: float) -> None:
     """Record that the API still has the file."""
-    tx.execute(update(files).where(files.c.id == file).values(checked=now))
+    update_row(tx, files, file, checked=now)
 
 
 def remember_file(
@@ -90,11 +90,7 @@ def remember_file(
         }
         return RememberedFile(insert_one(tx, files, **values), file_id, now, tokens)
     if known.file_id == instead_of:
-        tx.execute(
-            update(files)
-            .where(files.c.id == known.id)
-            .values(file_id=file_id, created=now, checked=now, tokens=tokens)
-        )
+        update_row(tx, files, known.id, file_id=file_id, created=now, checked=now, tokens=tokens)
         return RememberedFile(known.id, file_id, now, tokens)
     tx.execute(insert(leaving_files).values(workspace_id=workspace_id, file_id=file_id))
     return known

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import live_calls, submissions
-from claude_batch.ledger.portable_sql import drop_meta, insert_one, meta_value, put_meta
+from claude_batch.ledger.portable_sql import drop_meta, insert_one, meta_value, put_meta, update_row
 from claude_batch.ledger.schema import batches, credentials, lanes, meta, requests, runs, workspaces
 from claude_batch.ledger.store import Record, now_in
 from claude_batch.ledger.uploaded_files import move_files
@@ -36,10 +36,6 @@ _ROW = select(workspaces).where(workspaces.c.id == bindparam("id"))
 def workspace_row(tx: Connection, workspace_id: int) -> Record:
     """Return a workspace: base URL, name, epoch, halt and wait columns."""
     return tx.execute(_ROW, {"id": workspace_id}).one()
-
-
-def _change(tx: Connection, workspace_id: int, **values: Any) -> None:
-    tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(**values))
 
 
 IsDriven = Callable[[int], bool]
@@ -98,7 +94,7 @@ def _unite_spellings(tx: Connection, base_url: str, is_driven: IsDriven) -> None
             if is_driven(row.id):
                 continue
             join_workspaces(tx, source=row.id, target=twin, name=row.name)
-        _change(tx, row.id, base_url=base_url)
+        update_row(tx, workspaces, row.id, base_url=base_url)
     _unite_credentials(tx, base_url, is_driven)
 
 
@@ -178,7 +174,7 @@ def name_workspace(
         # one.
         other = other or insert_one(tx, workspaces, base_url=row.base_url, name=name)
     elif other is None:
-        _change(tx, workspace_id, name=name)
+        update_row(tx, workspaces, workspace_id, name=name)
         return workspace_id
     elif is_driven(workspace_id):
         return workspace_id
@@ -230,7 +226,7 @@ def adopt_refused(tx: Connection, workspace_id: int, *, even_if_behind: bool = F
         _move_lanes(tx, source, workspace_id)
         # Deposes a driver that still holds the leader lock with the refused key.
         _depose(tx, source)
-        _change(tx, source, behind=None)
+        update_row(tx, workspaces, source, behind=None)
 
 
 def join_workspaces(tx: Connection, *, source: int, target: int, name: str | None) -> None:
@@ -246,8 +242,8 @@ def join_workspaces(tx: Connection, *, source: int, target: int, name: str | Non
     _depose(tx, target)
     if name is not None:
         # The emptied row loses its name first, because a name must lead to one row.
-        _change(tx, source, name=None)
-        _change(tx, target, name=name)
+        update_row(tx, workspaces, source, name=None)
+        update_row(tx, workspaces, target, name=name)
 
 
 def _merge(tx: Connection, source: int, target: int) -> None:
@@ -269,13 +265,13 @@ def _move_block(tx: Connection, source: int, target: int) -> None:
     # The other row may have been recovered, but not what comes from this one.
     behind = [each.behind for each in (left, here) if each.behind is not None]
     values["behind"] = max(behind, default=None)
-    _change(tx, target, **values)
-    _change(tx, source, behind=None)
+    update_row(tx, workspaces, target, **values)
+    update_row(tx, workspaces, source, behind=None)
     clear_halt(tx, source)
 
 
 def _depose(tx: Connection, workspace_id: int) -> None:
-    _change(tx, workspace_id, epoch=workspaces.c.epoch + 1)
+    update_row(tx, workspaces, workspace_id, epoch=workspaces.c.epoch + 1)
 
 
 def _move_lanes(tx: Connection, source: int, target: int) -> None:
@@ -289,7 +285,7 @@ def _move_lanes(tx: Connection, source: int, target: int) -> None:
             )
         )
         if twin is None:
-            tx.execute(update(lanes).where(lanes.c.id == lane.id).values(workspace_id=target))
+            update_row(tx, lanes, lane.id, workspace_id=target)
             continue
         for table in (requests, batches):
             tx.execute(update(table).where(table.c.lane_id == lane.id).values(lane_id=twin))
@@ -339,8 +335,9 @@ def halt(
         return  # a probe of the other reason must not lift it
     probes = 0 if row.halted is None else row.probes + 1
     wait = min(interval * 2 ** min(probes, 20), max(interval, LONGEST_PROBE_WAIT), LONGEST_WAIT)
-    _change(
+    update_row(
         tx,
+        workspaces,
         workspace_id,
         halt_reason=reason,
         halt_type=error_type,
@@ -362,8 +359,9 @@ def halt_stands(row: Record, now: float) -> bool:
 
 def clear_halt(tx: Connection, workspace_id: int) -> None:
     """Let a workspace send again."""
-    _change(
+    update_row(
         tx,
+        workspaces,
         workspace_id,
         halt_reason=None,
         halt_type=None,
@@ -410,7 +408,7 @@ def accept_unexplained(tx: Connection, workspace_id: int) -> None:
     row = workspace_row(tx, workspace_id)
     if row.halt_reason == "unexplained":
         clear_halt(tx, workspace_id)
-        _change(tx, workspace_id, explained_until=None)
+        update_row(tx, workspaces, workspace_id, explained_until=None)
 
 
 _WAIT = (
@@ -534,4 +532,4 @@ def recent_calls(tx: Connection, workspace_id: int) -> Calls:
 def keep_recent_calls(tx: Connection, workspace_id: int, calls: Calls) -> None:
     """Store the live calls that a limit has counted, so that the next driver counts them too."""
     written = json.dumps([[round(at, 3), n, round(t)] for at, n, t in calls])
-    _change(tx, workspace_id, recent_calls=written)
+    update_row(tx, workspaces, workspace_id, recent_calls=written)

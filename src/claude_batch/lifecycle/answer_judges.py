@@ -58,18 +58,11 @@ class AnswerJudges(DriverPart):
         super().__init__(context)
         self._workbench = workbench
         self._process = workbench.process
-        self._threads = JudgeThreads(wake)
+        self.threads: JudgeThreads = JudgeThreads(wake)
         self._judging: dict[tuple[int, int], Judging] = {}
         """Verdicts that another process waits for, and that are not there yet."""
         self._seen: dict[str, float] = {}
         """When a living process was last seen to judge answers of a run, by the present listing."""
-
-    def wait_for_functions(self, wait: bool) -> None:
-        """Set whether to wait for functions; `False` also ends a wait on another thread.
-
-        A thread that waits would keep the process from ending.
-        """
-        self._threads.wait_for_functions(wait)
 
     def forget_others(self) -> None:
         """Look for the judges of other processes anew, because a listing begins."""
@@ -134,11 +127,6 @@ class AnswerJudges(DriverPart):
                 )
             verdicts.clear()
 
-    @property
-    def waited(self) -> float:
-        """Seconds that callers of `begin` have waited for functions so far."""
-        return self._threads.waited
-
     def has_function(self, row: Record) -> bool:
         """Return whether a caller in this process supplied a function that judges the answer."""
         return self._workbench.judge_of(row.run_id, row.position) is not None
@@ -147,7 +135,7 @@ class AnswerJudges(DriverPart):
         """Judge an answer; return None if too many functions wait for claude-batch."""
         judge = partial(self._judge, row.run_id, row.position, check)
         if self.has_function(row):
-            return self._threads.begin(judge, row.run_id)
+            return self.threads.begin(judge, row.run_id)
         verdict: Judging = Future()
         verdict.set_result(judge())
         return verdict
@@ -158,7 +146,7 @@ class AnswerJudges(DriverPart):
         Its answer is checked again by the next process.
         """
         ends = self._stopping() or self._workbench.is_closing
-        return ends and self._threads.has_asked(verdict)
+        return ends and self.threads.has_asked(verdict)
 
     def _judge(self, run_id: str, position: int, check: Check) -> str | None:
         try:
@@ -193,7 +181,10 @@ class JudgeThreads:
         """Seconds that `begin` has waited so far."""
 
     def wait_for_functions(self, wait: bool) -> None:
-        """See `AnswerJudges.wait_for_functions`."""
+        """Set whether to wait for functions; `False` also ends a wait on another thread.
+
+        A thread that waits would keep the process from ending.
+        """
         self._may_wait = wait
         waited_for = self._waited_for
         if waited_for is not None and not wait:

@@ -3,9 +3,8 @@
 Nothing here decides alone. One transaction of the driver (`pack_due`) reads the sums and binds the
 requests to their batch. So a reservation survives a crash at any point.
 
-A PDF may take 10 seconds to be bounded. So an event loop calls the functions that bound stored
-requests on a thread (`count_under_way`, `reserve_what_waits`, `reserve_held_calls`, `bound_of`),
-and no transaction is open meanwhile.
+A PDF may take 10 seconds to be bounded. So an event loop calls `bound_of` and the methods of
+`Reservations` on a thread, and no transaction is open meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from claude_batch.core.errors import (
     BudgetExceededError,
@@ -81,12 +80,16 @@ def tokens_of_files(ledger: Ledger) -> FileTokens:
     return tokens
 
 
-def bound_cost(prices: Prices, bound: TokenBound, now: float, *, batch: bool = True) -> int:
+def bound_cost(
+    prices: Prices, bound: TokenBound | Unbounded, now: float, *, batch: bool = True
+) -> int:
     """Return the highest possible cost of params with this bound, in nano-dollars.
 
-    The price is the live price if ``batch`` is false. Raises `Unbounded` if the model has no price,
-    or if the cost exceeds `MOST_RESERVED`.
+    The price is the live price if ``batch`` is false. Raises `Unbounded` if there is no bound, if
+    the model has no price, or if the cost exceeds `MOST_RESERVED`.
     """
+    if isinstance(bound, Unbounded):
+        raise bound
     tariffs = prices.possible(bound.model, at=now)
     if not tariffs:
         raise Unbounded(
@@ -122,115 +125,130 @@ def bound_of(params: bytes, files: FileTokens) -> TokenBound | Unbounded:
 
 
 def _cost_or_none(prices: Prices, bound: TokenBound | Unbounded, now: float, *, batch: bool) -> int:
-    if isinstance(bound, Unbounded):
-        return NO_BOUND
     try:
         return bound_cost(prices, bound, now, batch=batch)
     except Unbounded:
         return NO_BOUND
 
 
-def _priced_pages(
-    ledger: Ledger,
-    prices: Prices,
-    source: budgets.Source,
-    of: int | str,
-    now: float,
-    *,
-    batch: bool,
-    alone: str | None = None,
-) -> Iterator[list[budgets.Reserve]]:
-    """Yield pages with the highest cost of each request of a source; see `budgets.page_of`.
+class Reservations(NamedTuple):
+    """Bounds what stored requests can cost, and stores what they reserve.
 
-    Raises `LedgerError` if the ledger is closed meanwhile.
+    Works without the leader lock too, because every process would store the same values.
     """
-    known = tokens_of_files(ledger)
-    after = 0
-    while True:
-        with ledger.read() as tx:
-            page = budgets.page_of(tx, source, of, after, alone=alone)
-        if not page:
-            return
-        found: list[budgets.Reserve] = []
-        for seq, body in page:
-            if ledger.closed:
-                raise LedgerError(f"the ledger {ledger.location} was closed")
-            most = _cost_or_none(prices, bound_of(body, known), now, batch=batch)
-            found.append(budgets.Reserve(seq, len(body), most))
-        yield found
-        after = page[-1][0]
 
+    ledger: Ledger
+    prices: Prices
+    now: float
+    leader: Leader | None = None
 
-def price_by(ledger: Ledger, leader: Leader | None, prices: Prices) -> None:
-    """Discard the reservations of waiting requests that were computed at other prices."""
-    with ledger.read() as tx:
-        if not charges.any_budget(tx) or budgets.are_priced_by(tx, prices.digest):
-            return
-    with ledger.write(leader) as tx:
-        budgets.price_by(tx, prices.digest)
+    def price_anew(self) -> None:
+        """Discard the reservations of waiting requests that were computed at other prices."""
+        digest = self.prices.digest
+        with self.ledger.read() as tx:
+            if not charges.any_budget(tx) or budgets.are_priced_by(tx, digest):
+                return
+        with self.ledger.write(self.leader) as tx:
+            budgets.price_by(tx, digest)
 
+    def count_for_runs(self, runs: Collection[tuple[str, str]]) -> Collection[BudgetKey]:
+        """Before something of runs (id, actor) is sent, count what their budgets have not counted.
 
-def reserve_what_waits(
-    ledger: Ledger,
-    leader: Leader,
-    prices: Prices,
-    lane_id: int,
-    queue: LaneQueue,
-    now: float,
-    alone: str = "",
-) -> bool:
-    """Store the missing reservations of requests in progress or queued in a lane.
+        Returns these budgets. Each of them counts from then on what is sent.
+        """
+        with self.ledger.read() as tx:
+            if not charges.any_budget(tx):
+                return ()
+            concerned: set[BudgetKey] = {
+                budget.key
+                for run_id, actor in runs
+                for budget in budgets.budgets_of(tx, run_id, actor, today(self.now))
+            }
+        if concerned:
+            self.price_anew()
+            self.count_under_way(list(concerned))
+        return concerned
 
-    ``queue`` is what waits in the lane. Usually nothing is missing. Returns whether any of its runs
-    has a budget.
-    """
-    of = [(run.id, run.actor) for run in queue.runs]
-    if not count_for_runs(ledger, leader, prices, of, now):
-        return False
-    with ledger.read() as tx:
-        waiting = budgets.lane_totals(tx, lane_id, alone, queue.last_seq)
-    if any(each.unknown for each in waiting.values()):
-        _reserve_all(ledger, leader, prices, "lane", lane_id, now)
-    return True
+    def count_under_way(self, of: Sequence[BudgetKey]) -> None:
+        """Count what was sent before these budgets existed and what they must pay for."""
+        with self.ledger.read() as tx:
+            uncounted = budgets.uncounted(tx, of, today(self.now))
+        for batch_id, state in uncounted:
+            is_live = groups_live_calls(state)
+            sources: list[budgets.Source] = ["batch", "former"]
+            if is_live:
+                sources = ["calls", "former", "unpriced"]
+            elif state == BatchState.COLLECTED:
+                sources = ["lost", "former", "unpriced"]
+                with self.ledger.read() as tx:
+                    if charges.is_contradicted(tx, batch_id):
+                        sources.append("failed")
+            for source in sources:
+                self._reserve_all(source, batch_id, batch=not is_live)
+            with self.ledger.write(self.leader) as tx:
+                charges.count(tx, batch_id, state)
 
+    def reserve_what_waits(self, lane_id: int, queue: LaneQueue, alone: str) -> bool:
+        """Store the missing reservations of requests in progress or queued in a lane.
 
-def live_costs(
-    ledger: Ledger, prices: Prices, lane_id: int, alone: str, now: float
-) -> dict[int, int]:
-    """Return the highest cost of each queued request of a lane as a live call, by row number."""
-    found: dict[int, int] = {}
-    for costs in _priced_pages(ledger, prices, "queued", lane_id, now, batch=False, alone=alone):
-        found.update((each.seq, each.amount) for each in costs)
-    return found
+        ``queue`` is what waits in the lane. Usually nothing is missing. Returns whether any of its
+        runs has a budget.
+        """
+        if not self.count_for_runs([(run.id, run.actor) for run in queue.runs]):
+            return False
+        with self.ledger.read() as tx:
+            waiting = budgets.lane_totals(tx, lane_id, alone, queue.last_seq)
+        if any(each.unknown for each in waiting.values()):
+            self._reserve_all("lane", lane_id)
+        return True
 
+    def live_costs(self, lane_id: int, alone: str) -> dict[int, int]:
+        """Return what each queued request of a lane can cost as a live call, by row number."""
+        found: dict[int, int] = {}
+        for costs in self._pages("queued", lane_id, batch=False, alone=alone):
+            found.update((each.seq, each.amount) for each in costs)
+        return found
 
-def count_under_way(
-    ledger: Ledger,
-    leader: Leader | None,
-    prices: Prices,
-    of: Sequence[BudgetKey],
-    now: float,
-) -> None:
-    """Count what was sent before these budgets existed and what they must pay for.
+    def reserve_held_calls(self, run_id: str, *, anew: bool) -> bool:
+        """Store what each request of a held run reserves while it waits for a live call.
 
-    Works without the leader lock too, because every process would write the same values.
-    """
-    with ledger.read() as tx:
-        uncounted = budgets.uncounted(tx, of, today(now))
-    for batch_id, state in uncounted:
-        is_live = groups_live_calls(state)
-        sources: list[budgets.Source] = ["batch", "former"]
-        if is_live:
-            sources = ["calls", "former", "unpriced"]
-        elif state == BatchState.COLLECTED:
-            sources = ["lost", "former", "unpriced"]
-            with ledger.read() as tx:
-                if charges.is_contradicted(tx, batch_id):
-                    sources.append("failed")
-        for source in sources:
-            _reserve_all(ledger, leader, prices, source, batch_id, now, batch=not is_live)
-        with ledger.write(leader) as tx:
-            charges.count(tx, batch_id, state)
+        The run's status uses it to report which budget holds the run. ``anew`` also replaces what
+        was reserved for a batch. Returns False if there was nothing to store.
+        """
+        is_stored = False
+        for reserves in self._pages("live anew" if anew else "live", run_id, batch=False):
+            with self.ledger.write(self.leader) as tx:
+                budgets.put_call_reserves(tx, reserves)
+            is_stored = True
+        return is_stored
+
+    def _reserve_all(self, source: budgets.Source, of: int, *, batch: bool = True) -> None:
+        for reserves in self._pages(source, of, batch=batch):
+            with self.ledger.write(self.leader) as tx:
+                budgets.put_reserves(tx, reserves)
+
+    def _pages(
+        self, source: budgets.Source, of: int | str, *, batch: bool, alone: str | None = None
+    ) -> Iterator[list[budgets.Reserve]]:
+        """Yield pages with the highest cost of each request of a source; see `budgets.page_of`.
+
+        Raises `LedgerError` if the ledger is closed meanwhile.
+        """
+        known = tokens_of_files(self.ledger)
+        after = 0
+        while True:
+            with self.ledger.read() as tx:
+                page = budgets.page_of(tx, source, of, after, alone=alone)
+            if not page:
+                return
+            found: list[budgets.Reserve] = []
+            for seq, body in page:
+                if self.ledger.closed:
+                    raise LedgerError(f"the ledger {self.ledger.location} was closed")
+                most = _cost_or_none(self.prices, bound_of(body, known), self.now, batch=batch)
+                found.append(budgets.Reserve(seq, len(body), most))
+            yield found
+            after = page[-1][0]
 
 
 def limit(
@@ -247,29 +265,14 @@ def limit(
     """
     of: list[BudgetKey] = [(scope, name)]
     for _ in range(COUNTINGS):
-        count_under_way(ledger, None, prices, of, ledger.now())
+        Reservations(ledger, prices, ledger.now()).count_under_way(of)
         with ledger.write() as tx:
             if not budgets.uncounted(tx, of, today(ledger.now())):
                 write(tx)
                 return
     with ledger.write() as tx:
         write(tx)
-    count_under_way(ledger, None, prices, of, ledger.now())
-
-
-def _reserve_all(
-    ledger: Ledger,
-    leader: Leader | None,
-    prices: Prices,
-    source: budgets.Source,
-    of: int,
-    now: float,
-    *,
-    batch: bool = True,
-) -> None:
-    for reserves in _priced_pages(ledger, prices, source, of, now, batch=batch):
-        with ledger.write(leader) as tx:
-            budgets.put_reserves(tx, reserves)
+    Reservations(ledger, prices, ledger.now()).count_under_way(of)
 
 
 class _Room:
@@ -356,7 +359,7 @@ class Fitting(_Room):
     def all_fit_live(self, costs: Mapping[int, int]) -> bool | None:
         """Return whether all waiting requests of the lane fit at once as live calls.
 
-        ``costs`` are their `live_costs`. None: one of them is not there.
+        ``costs`` are their `Reservations.live_costs`. None: one of them is not there.
         """
         if not self._bounded:
             return True
@@ -462,17 +465,6 @@ class NotCounted(Exception):
     """A budget of a call's run has just appeared, and has not counted what was sent before it."""
 
 
-def count_for_batch(
-    ledger: Ledger, leader: Leader, prices: Prices, batch_id: int, now: float
-) -> None:
-    """Before a batch is sent, count what the budgets of its runs have not counted yet."""
-    with ledger.read() as tx:
-        if not charges.any_budget(tx):
-            return
-        runs = [(run.id, run.actor) for run in queries.runs_of_batch(tx, batch_id)]
-    count_for_runs(ledger, leader, prices, runs, now)
-
-
 def withdraw_over_budget(tx: Transaction, batch_id: int, now: float) -> bool:
     """Queue the requests of an unsent batch again whose budgets have changed since it was packed.
 
@@ -494,44 +486,6 @@ def withdraw_over_budget(tx: Transaction, batch_id: int, now: float) -> bool:
     return not too_dear or batch_contents.withdraw_runs(tx, batch_id, too_dear)
 
 
-def count_for_runs(
-    ledger: Ledger, leader: Leader, prices: Prices, runs: Collection[tuple[str, str]], now: float
-) -> Collection[BudgetKey]:
-    """Before something of runs (id, actor) is sent, count what their budgets have not counted.
-
-    Returns these budgets. Each of them counts from then on what is sent.
-    """
-    with ledger.read() as tx:
-        if not charges.any_budget(tx):
-            return ()
-        concerned: set[BudgetKey] = {
-            budget.key
-            for run_id, actor in runs
-            for budget in budgets.budgets_of(tx, run_id, actor, today(now))
-        }
-    if concerned:
-        price_by(ledger, leader, prices)
-        count_under_way(ledger, leader, prices, list(concerned), now)
-    return concerned
-
-
-def reserve_held_calls(
-    ledger: Ledger, leader: Leader, prices: Prices, run_id: str, now: float, *, anew: bool
-) -> bool:
-    """Store what each request of a held run reserves while it waits for a live call.
-
-    The run's status uses it to report which budget holds the run. ``anew`` also replaces what was
-    reserved for a batch. Returns False if there was nothing to store.
-    """
-    is_stored = False
-    source = "live anew" if anew else "live"
-    for reserves in _priced_pages(ledger, prices, source, run_id, now, batch=False):
-        with ledger.write(leader) as tx:
-            budgets.put_call_reserves(tx, reserves)
-        is_stored = True
-    return is_stored
-
-
 def whose(scope: BudgetScope, name: str) -> str:
     """Return a budget in words."""
     return {
@@ -541,13 +495,14 @@ def whose(scope: BudgetScope, name: str) -> str:
     }[scope]
 
 
-def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
-    """Return the budget warnings that are due after a batch was collected, each once."""
+def warn_after(tx: Transaction, batch_ids: Iterable[int], now: float) -> list[str]:
+    """Return the budget warnings that are due after batches were settled, each once."""
     if not charges.any_budget(tx):
         return []
     words: list[str] = []
     warned: set[BudgetKey] = set()
-    for run_id, actor in budgets.charged_runs(tx, batch_id):
+    charged = (run for batch_id in batch_ids for run in budgets.charged_runs(tx, batch_id))
+    for run_id, actor in charged:
         for budget in budgets.budgets_of(tx, run_id, actor, today(now)):
             gone = budget.gone
             percent = next((p for p in WARN_AT if gone * 100 >= budget.amount * p), 0)
@@ -596,8 +551,6 @@ def reserve_call(
     costs more than a whole budget.
     """
     try:
-        if isinstance(bound, Unbounded):
-            raise bound
         reserve = bound_cost(prices, bound, now, batch=batch)
     except Unbounded as error:
         raise unbounded_error(error) from None

@@ -30,7 +30,7 @@ from claude_batch.lifecycle.api_sessions import (
     trouble_of,
 )
 from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
-from claude_batch.lifecycle.budget_room import bound_of, count_under_way, tokens_of_files
+from claude_batch.lifecycle.budget_room import Reservations, bound_of, tokens_of_files
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
@@ -158,8 +158,8 @@ class CallQueue:
     async def _count_for(self, calls: Sequence[Call]) -> None:
         """Count what was sent before the budgets that these calls bring, on a thread."""
         of: list[BudgetKey] = [("actor", call.options.actor) for call in calls]
-        prices, now = self._prices, self._ledger.now()
-        await in_a_thread(count_under_way, self._ledger, None, prices, list(set(of)), now)
+        reservations = Reservations(self._ledger, self._prices, self._ledger.now())
+        await in_a_thread(reservations.count_under_way, list(set(of)))
         for call in calls:
             call.countings += 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -20,7 +20,6 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.user_functions import Classification, RequestFault
 from claude_batch.ledger import (
     batch_contents,
-    charges,
     collected_batches,
     stored_results,
     unknown_batches,
@@ -31,13 +30,11 @@ from claude_batch.ledger.store import Deposed, Leader, Transaction
 from claude_batch.ledger.stored_results import Members, NewResult, Stored
 from claude_batch.ledger.transitions import any_former
 from claude_batch.lifecycle.budget_room import warn_after
-from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.polling import (
     MANY,
+    Evidence,
     Polling,
-    gap_of,
-    is_past_keeping,
-    prove,
     split_lines,
 )
 from claude_batch.money.prices import Prices
@@ -78,20 +75,29 @@ COMPLETE_FETCHES = 3
 """Number of complete fetches after which a missing result that was not billed is given up."""
 
 
-def counts_of(row: Any) -> RequestCounts | None:
-    """Return the API's counts of an ended batch, given by its row; None if it gave none."""
-    return None if row.counts is None else msgspec.json.decode(row.counts, type=RequestCounts)
+def counts_of(row: Any) -> RequestCounts:
+    """Return the API's counts of an ended batch, given by its row; all are 0 if it gave none."""
+    return msgspec.json.decode(row.counts or "{}", type=RequestCounts)
 
 
-def missing_may_be_billed(stored: Stored, counts: RequestCounts | None, members: int) -> bool:
+def missing_may_be_billed(stored: Stored, counts: RequestCounts, members: int) -> bool:
     """Return whether requests without a line may have been billed, if no fetch brings it.
 
     They were not if the API counts an outcome for each of the batch's requests (``members``), and
     every success that it counts (and bills) is stored.
     """
-    if counts is None or not counts.are_final(members):
-        return True
-    return stored.succeeded < counts.succeeded
+    return not counts.are_final(members) or stored.succeeded < counts.succeeded
+
+
+def judge_results(row: Any, stored: Stored, counts: RequestCounts) -> Complete:
+    """Return what the stored results of a batch, given by its row, prove about the others."""
+    members = row.request_count
+    return Complete(
+        row.id,
+        stored,
+        missing_may_be_billed(stored, counts, members),
+        contradicted=stored.hides_success(counts.succeeded, members),
+    )
 
 
 def fetch_wait(row: Any, gap: Gap | None, failures: int = 0, asked: float | None = None) -> float:
@@ -168,8 +174,7 @@ class _Fetched(msgspec.Struct):
     """The result of fetching one batch."""
 
     row: Any
-    counts: RequestCounts | None
-    """The API's counts; None if it gave none."""
+    counts: RequestCounts
     error: ApiError | Unreachable | None = None
     """Why the results were not read to their end."""
     is_whole: bool = True
@@ -211,7 +216,7 @@ async def _bounded_lines(row: Any, chunks: AsyncIterator[bytes]) -> AsyncIterato
         yield part
 
 
-class Collection(DriverPart):
+class Collection(Evidence):
     """The collector of results of one workspace's ended batches."""
 
     def __init__(self, context: DriverContext) -> None:
@@ -255,9 +260,8 @@ class Collection(DriverPart):
         small = [row for row in rows if _is_small(row) and row.adopted != "assumed"]
         alone: list[Any] = rows
         if len(small) >= MANY:
-            left = await self._collect_small(leader, small, collected)
-            done = {row.id for row in small} - left
-            alone = [row for row in rows if row.id not in done]
+            taken = await self._collect_small(leader, small, collected)
+            alone = [row for row in rows if row.id not in taken]
         self._offer(leader, alone[1:])
         elsewhere = False
         for row in alone:
@@ -313,52 +317,40 @@ class Collection(DriverPart):
         rows: Sequence[Any],
         collected: Callable[[], object],
     ) -> set[int]:
-        """Collect small batches, several in one transaction.
+        """Collect small batches, several in one transaction; return their ids.
 
-        A batch whose fetch takes long delays no other. Returns the ids of the batches that are
-        left: too large after all, or not begun.
+        A batch whose fetch takes long delays no other. Those that are too large after all, or not
+        begun, are left.
         """
-        loop = asyncio.get_running_loop()
-        waiting = deque(rows)
-        fetched: list[_Fetched] = []
-        too_large: set[int] = set()
-        has_some = asyncio.Event()
-        fetching = min(FETCHES_AT_ONCE, len(rows))
+        places = asyncio.Semaphore(FETCHES_AT_ONCE)
 
-        async def fetch_some() -> None:
-            nonlocal fetching
-            try:
-                while waiting and not self._stopping():
-                    one = await self._fetch_small(leader, waiting.popleft())
-                    if one.is_too_large:
-                        too_large.add(one.row.id)
-                        continue
-                    fetched.append(one)
-                    if len(fetched) == 1:
-                        loop.call_later(TOGETHER_SECONDS, has_some.set)
-                    elif len(fetched) >= TOGETHER:
-                        has_some.set()
-            finally:
-                fetching -= 1
-                if not fetching:
-                    has_some.set()
+        async def fetch(row: Any) -> _Fetched | None:
+            async with places:
+                return None if self._stopping() else await self._fetch_small(leader, row)
 
-        tasks = [loop.create_task(fetch_some()) for _ in range(fetching)]
+        taken: set[int] = set()
+        fetching: list[asyncio.Task[_Fetched | None]] = [
+            asyncio.create_task(fetch(row)) for row in rows
+        ]
         try:
-            while fetching or fetched:
-                await has_some.wait()
-                has_some.clear()
-                some, fetched = fetched, []
+            while fetching:
+                await asyncio.wait(fetching, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(fetching, timeout=TOGETHER_SECONDS)
+                ended = [task for task in fetching if task.done()][:TOGETHER]
+                gone = set(ended)
+                fetching = [task for task in fetching if task not in gone]
+                found = (task.result() for task in ended)
+                some = [each for each in found if each is not None and not each.is_too_large]
                 if some:
                     await self._store_together(leader, some)
                     await self._finish_or_fetch_again(leader, some)
+                    taken.update(each.row.id for each in some)
                     collected()
-            await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
+            for task in fetching:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return too_large | {row.id for row in waiting}
+            await asyncio.gather(*fetching, return_exceptions=True)
+        return taken
 
     async def _fetch_small(self, leader: Leader, row: Any) -> _Fetched:
         """Fetch the results of a small batch into memory."""
@@ -382,8 +374,8 @@ class Collection(DriverPart):
         """Note that a fetch broke off, and what its error says about the batch."""
         fetched.error, fetched.is_whole = error, False
         if isinstance(error, ApiError) and error.fault.status == 404:
-            row, now = fetched.row, self._ledger.now()
-            fetched.not_found_since, lasted = self._polling.absence_of(row, now)
+            row = fetched.row
+            fetched.not_found_since, lasted = self._polling.absence_of(row)
             found = lasted and await self._polling.look_for(leader, row)
             fetched.is_gone = found is True
             # The API shows the batch, so only its results are missing.
@@ -431,11 +423,7 @@ class Collection(DriverPart):
 
         A gateway may have answered with an old copy.
         """
-        unsure = [
-            each
-            for each in fetched
-            if each.counts is None or not each.counts.are_final(each.row.request_count)
-        ]
+        unsure = [each for each in fetched if not each.counts.are_final(each.row.request_count)]
         if not unsure:
             return
         with self._ledger.read() as tx:
@@ -449,7 +437,7 @@ class Collection(DriverPart):
             except (ApiError, Unreachable) as error:
                 _log.info("batch %s cannot be read again: %s", row.remote_id, error)
                 continue
-            if counts is not None and counts.are_final(row.request_count):
+            if counts.are_final(row.request_count):
                 each.counts = counts
                 with self._ledger.write(leader) as tx:
                     collected_batches.note_counts(tx, row.id, msgspec.json.encode(counts).decode())
@@ -462,20 +450,19 @@ class Collection(DriverPart):
         ``owed``: number of requests that wait for a result of it. ``is_doubted``: it may be a
         stranger's batch, whose counts say nothing about these requests.
         """
-        row, counts, members = fetched.row, fetched.counts, fetched.row.request_count
-        counted = 0 if counts is None else counts.succeeded
+        row, counted, members = fetched.row, fetched.counts.succeeded, fetched.row.request_count
         gaps, short = members - stored.total, stored.lacks(counted, members)
         missing = max(gaps, short)
-        contradicted = stored.hides_success(counted, members)
-        may_be_billed = is_doubted or missing_may_be_billed(stored, counts, members)
-        complete = Complete(row.id, stored, may_be_billed, contradicted)
+        complete = judge_results(row, stored, fetched.counts)
+        if is_doubted:
+            complete = complete._replace(missing_may_be_billed=True)
         if missing <= 0 or self._is_gone(fetched):
             return complete
         gap: Gap | None = None
         if fetched.is_whole:
-            gap = gap_of(row, missing, self._client, self._settings, row.max_poll_interval)
+            gap = self.gap_of(row, missing, row.max_poll_interval)
             # What may have been billed is waited for until the end of `missing_after`.
-            waits = may_be_billed and (owed > 0 or contradicted)
+            waits = complete.missing_may_be_billed and (owed > 0 or complete.contradicted)
             if row.fetches + 1 >= COMPLETE_FETCHES and (not waits or gap.seen >= gap.until):
                 return complete
         if fetched.error is not None:
@@ -491,7 +478,7 @@ class Collection(DriverPart):
         fault = fetched.fault
         if fetched.is_gone or fault is None or not fault.from_api or fault.passes:
             return fetched.is_gone
-        return is_past_keeping(self._client, fetched.row, self._ledger.now())
+        return self.is_past_keeping(fetched.row)
 
     def _fetch_again(self, leader: Leader, fetched: _Fetched, gap: Gap | None, words: str) -> None:
         """Plan another fetch of a batch; finish the requests whose success is stored."""
@@ -519,7 +506,6 @@ class Collection(DriverPart):
     def _finish(self, leader: Leader, complete: Sequence[tuple[Any, Complete]]) -> None:
         """Finish complete batches, given by their rows, in one transaction."""
         now = self._ledger.now()
-        warnings: list[str] = []
         for row, _ in complete:
             del self._failures[row.id]
         with self._ledger.write(leader) as tx:
@@ -535,9 +521,7 @@ class Collection(DriverPart):
             for collected in done.values():
                 if collected.account_line is not None and collected.retried["account"]:
                     self._halt(tx, leader, collected.account_line)
-            if charges.any_budget(tx):
-                for row, _ in complete:
-                    warnings += warn_after(tx, row.id, now)
+            warnings = warn_after(tx, [row.id for row, _ in complete], now)
         for words in warnings:
             _log.warning("%s", words, extra={"for_people": True})
         reach(CrashPoint.AFTER_COLLECTED)
@@ -558,9 +542,7 @@ class Collection(DriverPart):
 
     async def _is_ours(self, leader: Leader, row: Any) -> bool:
         """Return whether the results prove the assumption that the batch is our unknown sending."""
-        proof = await prove(
-            self._ledger, self._client, row.remote_id, row.request_count, assumed=row.id
-        )
+        proof = await self.prove(row.remote_id, row.request_count, assumed=row.id)
         with self._ledger.write(leader) as tx:
             # A stored line proves it as well; once its request is answered, no further line does.
             if proof.owner == row.id or stored_results.stored_counts(tx, row.id).total > 0:

@@ -9,7 +9,6 @@ from claude_batch.ledger import workspaces
 from claude_batch.ledger.high_water import is_known, posts_of
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
-from claude_batch.lifecycle.submission import Refusals
 from claude_batch.wire.batches_client import (
     LIST_PATH,
     ApiError,
@@ -18,17 +17,9 @@ from claude_batch.wire.batches_client import (
     base_url_advice,
     unreachable_words,
 )
-from claude_batch.wire.retry_policy import SENDING
+from claude_batch.wire.retry_policy import CONTACT
 
 _log = logging.getLogger(__name__)
-
-LONGEST_PAUSE = 60.0
-"""Longest time in seconds between two attempts to reach the API."""
-
-
-def pause_after(failures: int) -> float:
-    """Return the seconds until the next attempt, after this many failures in a row."""
-    return min(SENDING(failures), LONGEST_PAUSE)
 
 
 def workspace_of(tx: Transaction, ledger: Ledger, client: BatchesClient) -> int:
@@ -49,14 +40,12 @@ class Contact(DriverPart):
         ``changed`` is called after each possible change of the ledger.
         """
         super().__init__(context)
-        self._refusals = Refusals(context)
         self._changed = changed
         self._fingerprint = self._ledger.fingerprint(self._client.credential)
         with self._ledger.write() as tx:
-            self.workspace_id: int = workspaces.ensure_workspace(
+            context.workspace_id = workspaces.ensure_workspace(
                 tx, self._client.base_url, self._fingerprint, self._ledger.has_leader
             )
-        """The key's workspace, as far as it is known."""
         self.made: bool = False
         """Whether the API answered with this process's key the last time."""
         self.was_made: bool = False
@@ -69,8 +58,8 @@ class Contact(DriverPart):
         """Whether the API has refused this process's key, and has never accepted it."""
         self.may_only_list: bool = False
         """Whether it refused a batch with this key, which a list call proves nothing about."""
-        self.refusals: int = 0
-        """How often in a row it has refused this process's key in `make`."""
+        self._refused_in_a_row = 0
+        """How often it has refused this process's key in `make`."""
         self.misplaced: bool = False
         """Whether a server answered, and has no Messages API below the base URL."""
 
@@ -87,17 +76,18 @@ class Contact(DriverPart):
             if error.fault.status == 404 and not self.was_made:
                 # The path exists in every workspace, so this server has another one, or none.
                 self.misplaced = True
+                address = self._client.base_url.rstrip("/")
                 return self._failed(
-                    f"{self._address} is not the Messages API: it answers {LIST_PATH} with 404; "
-                    f"{base_url_advice(self._address)}"
+                    f"{address} is not the Messages API: it answers {LIST_PATH} with 404; "
+                    f"{base_url_advice(address)}"
                 )
             if not error.fault.from_api:
-                return self._failed(self._unreachable(str(error)))
+                return self._failed(unreachable_words(self._client.base_url, str(error)))
             if error.fault.account_reason is not None:
                 return self._halt(error)
             # The answer is from the API, and later calls will report the same error.
         except Unreachable as error:
-            return self._failed(self._unreachable(error.reason))
+            return self._failed(unreachable_words(self._client.base_url, error.reason))
         mark = self._high_water.read()
         with self._ledger.write() as tx:
             here = workspace_of(tx, self._ledger, self._client)
@@ -105,9 +95,9 @@ class Contact(DriverPart):
                 workspaces.adopt_refused(tx, here)
             self.lift_halt_of_other_key(tx, here)
         # After the write: readers of these attributes apply the workspace's halt to this driver.
-        self.workspace_id, self.made, self.was_made = here, True, True
+        self._context.workspace_id, self.made, self.was_made = here, True, True
         self.misplaced = self.refused = False
-        self.refusals = 0
+        self._refused_in_a_row = 0
         self._changed()
         return 0.0
 
@@ -146,13 +136,13 @@ class Contact(DriverPart):
 
     def _halt(self, error: ApiError) -> float:
         """Halt because of a refused key; return the seconds until the next attempt."""
-        self.refusals += 1
-        pause = pause_after(self.refusals)
+        self._refused_in_a_row += 1
+        pause = CONTACT(self._refused_in_a_row)
         if self._ledger.has_leader(self.workspace_id):
             # Another process drives with a key that works, so the workspace is not halted.
             return pause
         with self._ledger.write() as tx:
-            self._refusals.halt(tx, self.workspace_id, error.fault)
+            self.halt(tx, self.workspace_id, error.fault)
             row = workspaces.workspace_row(tx, self.workspace_id)
         self.refused = not self.was_made
         self.may_only_list = False
@@ -160,16 +150,9 @@ class Contact(DriverPart):
         # A halt that only the user lifts has no probe.
         return max(pause, (row.next_probe or 0.0) - self._ledger.now())
 
-    @property
-    def _address(self) -> str:
-        return self._client.base_url.rstrip("/")
-
-    def _unreachable(self, reason: str) -> str:
-        return unreachable_words(self._address, reason)
-
     def _failed(self, reason: str) -> float:
         self.failures += 1
         self.last_failure = reason
         _log.warning("%s", reason)
         self._changed()
-        return pause_after(self.failures)
+        return CONTACT(self.failures)

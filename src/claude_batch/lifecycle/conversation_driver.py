@@ -167,11 +167,11 @@ class Conversations(DriverPart):
             begun = time.monotonic()
             listed = begun >= self._listed_until
             if listed:
-                waited = self.judges.waited
+                waited = self.judges.threads.waited
                 self._list(workspace_id, leader)
                 now = time.monotonic()
                 # The caller's functions took their own time, not that of the ledger.
-                cost = now - begun - (self.judges.waited - waited)
+                cost = now - begun - (self.judges.threads.waited - waited)
                 self._listed_until = now + RESTS_PER_LIST * cost if patient else begun
             if starting and not self._workbench.is_closing:
                 self._start(leader)

@@ -34,13 +34,11 @@ class ConversationLoop:
         context: DriverContext,
         workbench: Workbench | None,
         *,
-        workspace: Callable[[], int],
         changed: Callable[[], None],
     ) -> None:
         """Set up with the tools in ``workbench``; ``changed`` is called after each look."""
         self._workbench = workbench or Workbench()
-        self._workspace = workspace
-        self._stopping = context.stopping
+        self._context = context
         self._changed = changed
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -52,11 +50,11 @@ class ConversationLoop:
 
     async def run(self, leader: Leader) -> None:
         """Look until the driver stops. Raises `Deposed`."""
-        while not self._stopping():
+        while not self._context.is_leaving:
             self._wake.clear()
             looking = asyncio.ensure_future(self._pass(leader))
             try:
-                while not looking.done() and not self._stopping():
+                while not looking.done() and not self._context.is_leaving:
                     await asyncio.wait([looking], timeout=STOP_CHECK)
                 # A judge is the user's code, and may hang. The next process asks it again.
                 await asyncio.wait([looking], timeout=LAST_LOOK)
@@ -75,7 +73,7 @@ class ConversationLoop:
     async def finish(self, leader: Leader) -> None:
         """Do everything that conversations wait for, including their tools, once."""
         rest = await self._pass(leader, patient=False)
-        while self._conversations.running and not self._stopping():
+        while self._conversations.running and not self._context.is_leaving:
             await self._sleep(rest)
             self._wake.clear()
             rest = await self._pass(leader, patient=False)
@@ -105,24 +103,24 @@ class ConversationLoop:
     ) -> float:
         """Do what conversations wait for; return the seconds until the next pass."""
         self._loop = asyncio.get_running_loop()
-        workspace_id = self._workspace()
+        workspace_id = self._context.workspace_id
         if not self._conversations.concerns(workspace_id):
             return LONGEST_SLEEP
         judges = self._conversations.judges
-        judges.wait_for_functions(True)
+        judges.threads.wait_for_functions(True)
         try:
             # On a thread, because it calls the caller's judge and reads long conversations.
             rest = await in_a_thread(
                 self._conversations.look, workspace_id, leader, starting=starting, patient=patient
             )
         except asyncio.CancelledError:
-            judges.wait_for_functions(False)
+            judges.threads.wait_for_functions(False)
             raise
         self._changed()
         return rest
 
     async def _sleep(self, seconds: float) -> None:
-        if not self._stopping():
+        if not self._context.is_leaving:
             await sleep_or_wake(self._wake, min(seconds, LONGEST_SLEEP))
 
     def _tool_has_ended(self) -> None:

@@ -11,15 +11,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Sized
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError, first_cause
 from claude_batch.core.quantities import roughly
-from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
     batch_contents,
     cancellations,
@@ -31,25 +29,21 @@ from claude_batch.ledger import (
 from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import Mark, is_known, note_behind, posts_of
-from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
+from claude_batch.ledger.store import Deposed, Leader, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
-from claude_batch.lifecycle.contact import Contact, pause_after
+from claude_batch.lifecycle.contact import Contact
 from claude_batch.lifecycle.conversation_loop import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.ended_processes import note_interrupted
-from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.live_driver import LiveCalls
-from claude_batch.lifecycle.observers import NOBODY, Observers
 from claude_batch.lifecycle.packer import pack_due, reserve_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
-from claude_batch.lifecycle.submission import Refusals, Submission
+from claude_batch.lifecycle.submission import KeyRefused, Refusals, Submission
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
-from claude_batch.money.prices import Prices
-from claude_batch.wire.batches_client import BatchesClient
-from claude_batch.wire.retry_policy import LONGEST_WAIT
+from claude_batch.wire.retry_policy import CONTACT, LONGEST_WAIT
 
 _log = logging.getLogger(__name__)
 
@@ -88,49 +82,25 @@ _MOVED = (
 _UNFINISHED = "may have forgotten sendings, because its recovery has not ended yet"
 
 
-class _KeyRefused(Exception):
-    """The API refuses this driver's credential."""
-
-
 class Driver(DriverPart):
     """The driver of one workspace with one credential, active while it holds the leader lock."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        client: BatchesClient,
-        settings: LedgerSettings,
+        context: DriverContext,
         changed: Callable[[], None],
         workbench: Workbench | None = None,
-        observers: Observers = NOBODY,
-        functions: UserFunctions | None = None,
-        holders: Sized = (),
-        prices: Prices | None = None,
     ) -> None:
         """Set up the driver; ``changed`` is called after each possible change of the ledger.
 
-        ``workbench`` holds the tools of conversations, and ``functions`` those of the user. While
-        there are ``holders``, nothing is sent; polling and collecting go on.
+        ``workbench`` holds the tools of conversations.
         """
-        context = DriverContext(
-            ledger,
-            client,
-            settings,
-            observers,
-            functions,
-            holders,
-            prices,
-            stopping=lambda: self._leaving,
-        )
         super().__init__(context)
-        self.reporter: Reporter = context.reporter
         self._changed = changed
         self.is_leader: bool = False
         """Whether this process holds the leader lock of the workspace."""
         self.loops_have_ended: Callable[[], object] = lambda: None
         """Called when it delivers no more answers, although running tools may wait for some."""
-        self._leaving = False
-        """Whether the loops shall end: for good, or because of `_fault`."""
         self._closing = False
         self._contact_task: asyncio.Future[float] | None = None
         self._checkpointed = float("-inf")
@@ -151,19 +121,9 @@ class Driver(DriverPart):
         self._collection = Collection(context)
         self._reconciliation = Reconciliation(context)
         self._refusals = Refusals(context)
-        self._deadlines = Deadlines(ledger)
+        self._deadlines = Deadlines(context.ledger)
         self._live = LiveCalls(context, changed=self._live_changed)
-        self._conversations = ConversationLoop(
-            context,
-            workbench,
-            workspace=lambda: self.workspace_id,
-            changed=self._turns_changed,
-        )
-
-    @property
-    def workspace_id(self) -> int:
-        """The key's workspace, as far as it is known."""
-        return self.contact.workspace_id
+        self._conversations = ConversationLoop(context, workbench, changed=self._turns_changed)
 
     @property
     def live_calls(self) -> int:
@@ -204,7 +164,7 @@ class Driver(DriverPart):
         return self._closing
 
     def _leave(self) -> None:
-        self._leaving = True
+        self._context.is_leaving = True
         self.wake()
         # Results can be fetched again, but the outcome of a POST in progress must be known first.
         if self._poll_task is not None:
@@ -247,7 +207,7 @@ class Driver(DriverPart):
 
     async def _drive_until_left(self) -> None:
         refusals, pause = 0, 0.0
-        while not self._leaving:
+        while not self._stopping():
             if pause:
                 # Another process with a key that works may take the leader lock meanwhile.
                 await self._rest(pause)
@@ -256,7 +216,7 @@ class Driver(DriverPart):
                 self._contact_task = asyncio.ensure_future(self.contact.make())
                 rest = await self._contact_task
             except asyncio.CancelledError:
-                if self._leaving:
+                if self._stopping():
                     break
                 raise
             finally:
@@ -286,10 +246,10 @@ class Driver(DriverPart):
                     )
                 except* Deposed:
                     _log.warning("another process drives this ledger; waiting until it ends")
-                except* _KeyRefused:
+                except* KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
                     refusals = 1 if time.monotonic() - begun > LONGEST_SLEEP else refusals + 1
-                    pause = pause_after(refusals)
+                    pause = CONTACT(refusals)
 
     def _run_own_functions(self) -> None:
         """Run the tools and judges of this process, beside the attempts to take the leader lock."""
@@ -327,8 +287,8 @@ class Driver(DriverPart):
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
             # If the key is refused, the halt is in the ledger; what else is due goes on.
-            with contextlib.suppress(_KeyRefused):
-                while await self._send_pass(leader) == 0.0 and not self._leaving:
+            with contextlib.suppress(KeyRefused):
+                while await self._send_pass(leader) == 0.0 and not self._stopping():
                     pass
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
@@ -342,7 +302,7 @@ class Driver(DriverPart):
         """Wait before the next attempt despite changes in the ledger, unless the halt is lifted."""
         end = time.monotonic() + seconds
         was_halted = self.contact.is_halted()
-        while not self._leaving and time.monotonic() < end:
+        while not self._stopping() and time.monotonic() < end:
             self._wake_poll.clear()
             await self._sleep(self._wake_poll, end - time.monotonic())
             if was_halted and not self.contact.is_halted():
@@ -370,11 +330,11 @@ class Driver(DriverPart):
                     unknown = note_interrupted(tx, here)
             self._live.forget_unsent()
             if leader is None:
-                self.contact.workspace_id = here
+                self._context.workspace_id = here
                 yield None
                 return
             for row in unknown:
-                self.reporter.unknown(row, submissions.INTERRUPTED)
+                self._reporter.unknown(row, submissions.INTERRUPTED)
             self._warn_of_weakness()
             self._changed()
             self.is_leader = True
@@ -426,7 +386,7 @@ class Driver(DriverPart):
             raise
         finally:
             fault, self._fault = self._fault, None
-            self._leaving = self._closing
+            self._context.is_leaving = self._closing
         if fault is not None:
             raise fault
 
@@ -436,7 +396,7 @@ class Driver(DriverPart):
         """Run a loop; if it meets a fault, end all loops, but never during a POST or live calls."""
         try:
             await loop(leader)
-        except (LedgerError, ServerChanged, _KeyRefused) as error:
+        except (LedgerError, ServerChanged, KeyRefused) as error:
             self._fault = self._fault or error
             self._leave()
         except Deposed:
@@ -449,7 +409,7 @@ class Driver(DriverPart):
             raise
 
     async def _send_loop(self, leader: Leader) -> None:
-        while not self._leaving:
+        while not self._stopping():
             self._wake_send.clear()
             begun = time.monotonic()
             rest = await self._send_pass(leader)
@@ -459,7 +419,7 @@ class Driver(DriverPart):
             await self._sleep(self._wake_send, rest)
 
     async def _poll_loop(self, leader: Leader) -> None:
-        while not self._leaving:
+        while not self._stopping():
             self._wake_poll.clear()
             await self._sleep(self._wake_poll, await self._poll_pass(leader))
 
@@ -507,13 +467,15 @@ class Driver(DriverPart):
         batch_id = self._next_batch(leader, probe=state.halted is not None)
         if batch_id is None:
             return rest
-        await self._submission.send(leader, batch_id)
-        self._changed()
-        self._wake_poll.set()
-        if self._submission.key_refused:
+        try:
+            await self._submission.send(leader, batch_id)
+        except KeyRefused as refused:
             self._withdraw_cancelled(leader)  # no further pass does
-            self.contact.lose(may_only_list=self._submission.batch_refused)
-            raise _KeyRefused
+            self.contact.lose(may_only_list=refused.for_batch)
+            raise
+        finally:
+            self._changed()
+            self._wake_poll.set()
         return 0.0
 
     def _is_in_place(self, leader: Leader) -> bool:
@@ -614,7 +576,7 @@ class Driver(DriverPart):
             fetched_elsewhere = await self._collect(leader)
             # The collected results may have ended a run, or left work for the live API.
             again = self._look_at_deadlines(leader)
-        again = min(again, self.reporter.measure(leader.workspace_id))
+        again = min(again, self._reporter.measure(leader.workspace_id))
         # If the process that fetches a batch dies, nothing is written that would wake this one.
         due = LEADER_LOCK_RETRY if fetched_elsewhere else self._until_due(leader)
         return min(again, self._keep_log_short(), due)
@@ -666,5 +628,5 @@ class Driver(DriverPart):
         return LONGEST_SLEEP
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
-        if not self._leaving:
+        if not self._stopping():
             await sleep_or_wake(wake, min(seconds, LONGEST_SLEEP))

@@ -40,9 +40,10 @@ from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, open_client
-from claude_batch.lifecycle.budget_room import declare_limits, price_by
+from claude_batch.lifecycle.budget_room import Reservations, declare_limits
 from claude_batch.lifecycle.call_queue import CallQueue
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.ended_processes import sweep
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
@@ -224,18 +225,17 @@ class Engine:
         name = (client.base_url, self.ledger.fingerprint(client.credential))
         session = self._sessions.get(name)
         if session is None:
-            driver = Driver(
+            context = DriverContext(
                 self.ledger,
                 client,
                 self.settings,
-                self._notify,
-                self.workbench,
                 self.observers,
                 self.functions,
                 self._holders,
                 self.prices,
             )
-            driver.reporter.follow = self.noticing.follow
+            context.reporter.follow = self.noticing.follow
+            driver = Driver(context, self._notify, self.workbench)
             session = self._sessions[name] = ApiSession(client, driver)
             driver.loops_have_ended = functools.partial(self.calls.fail_closed, session)
         else:
@@ -245,7 +245,7 @@ class Engine:
             with self.ledger.write() as tx:
                 workspaces.ask_probe(tx, session.workspace_id)
             # Before a caller asks what holds its run: it may be a price that was not known then.
-            price_by(self.ledger, None, self.prices)
+            Reservations(self.ledger, self.prices, self.ledger.now()).price_anew()
             session.task = asyncio.create_task(self._guard(session.driver))
         return session
 

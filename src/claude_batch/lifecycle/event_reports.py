@@ -155,13 +155,14 @@ class Reporter:
     @_harmless()
     def ended(self, row: Any, remote: RemoteBatch, at: float) -> None:
         """Report that a batch, given by its row, has ended at the API."""
+        counts = remote.counts
         self.observers.report(
             BatchEnded(
                 **self.here,
                 batch=row.id,
                 batch_id=row.remote_id,
                 requests=row.request_count,
-                counts={} if remote.counts is None else msgspec.to_builtins(remote.counts),
+                counts=msgspec.to_builtins(counts) if counts.total else {},
                 submitted=row.submitted,
                 ended=at,
             )

@@ -29,9 +29,8 @@ from claude_batch.lifecycle.budget_room import (
     CallRoom,
     NoRoom,
     NotCounted,
+    Reservations,
     bound_of,
-    count_for_runs,
-    reserve_held_calls,
     tokens_of_files,
     warn_after,
 )
@@ -45,7 +44,7 @@ from claude_batch.lifecycle.live_answers import (
     outcome_of,
     words_of,
 )
-from claude_batch.lifecycle.submission import Refusals, until_stored
+from claude_batch.lifecycle.submission import until_stored
 from claude_batch.lifecycle.threads import in_a_thread
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders, asked_of, model_at_beginning
@@ -126,7 +125,6 @@ class LiveCalls(DriverPart):
         self._unsent: tuple[Leader, list[LiveCall]] | None = None
         """The calls that a failed claim may have stored, and the leader at that time."""
         self._changed = changed
-        self._refusals = Refusals(context)
         self._answers = Answers(context.ledger.incarnation, context.prices)
         self._live_client: LiveClient | None = None
         self._page: deque[tuple[int, str]] = deque()
@@ -350,18 +348,16 @@ class LiveCalls(DriverPart):
             if not any_budget(tx):
                 return ()
             runs = queries.actors_of_runs(tx, {run_id for _, run_id in self._page})
-        return await in_a_thread(
-            count_for_runs, self._ledger, leader, self._prices, list(runs.items()), now
-        )
+        reservations = Reservations(self._ledger, self._prices, now, leader)
+        return await in_a_thread(reservations.count_for_runs, list(runs.items()))
 
     async def _report_held(self, leader: Leader, run_ids: Collection[str], now: float) -> None:
         """Store what each request of held runs reserves, for the run's status and the next pass."""
+        reservations = Reservations(self._ledger, self._prices, now, leader)
         for run_id in run_ids:
             anew = run_id not in self._held_before
             self._held_before.add(run_id)
-            if await in_a_thread(
-                reserve_held_calls, self._ledger, leader, self._prices, run_id, now, anew=anew
-            ):
+            if await in_a_thread(reservations.reserve_held_calls, run_id, anew=anew):
                 self._changed()
 
     def _client_of_calls(self) -> LiveClient:
@@ -640,7 +636,7 @@ class LiveCalls(DriverPart):
                 result = self._answers.success(call, answer, now)
                 is_malformed = result.disposition == Disposition.MALFORMED
                 state = RequestState.MALFORMED if is_malformed else RequestState.SUCCEEDED
-                self._refusals.lift(tx, leader.workspace_id, probed=call.probed)
+                self.lift_halt(tx, leader.workspace_id, probed=call.probed)
             elif answer.status is not None and outcome is not Outcome.NOT_SENT:
                 result = self._answers.error(call, answer, disposition, now)
             if outcome is Outcome.MISSING:
@@ -676,16 +672,11 @@ class LiveCalls(DriverPart):
             call_ends.append(CallEnd(asked, call.batch_id, known, state, is_accounts, call.left))
         live_calls.finish(tx, final, now, noted=noted)
         self._keep_log(tx, leader)
-        warnings = [
-            words
-            for batch_id in {end.batch_id for end in final}
-            for words in warn_after(tx, batch_id, now)
-        ]
-        return call_ends, warnings
+        return call_ends, warn_after(tx, {end.batch_id for end in final}, now)
 
     def _halt(self, tx: Transaction, leader: Leader, answer: LiveAnswer) -> None:
         if answer.fault is not None:
-            self._refusals.halt(tx, leader.workspace_id, answer.fault)
+            self.halt(tx, leader.workspace_id, answer.fault)
             return
         reason: HaltReason = "refused" if answer.is_unreadable else "credentials"
         self.stop_sending(tx, leader.workspace_id, answer.reason, reason=reason)

@@ -115,7 +115,7 @@ class Noticing:
             if not any_budget(tx):
                 return
             now, end = now_in(tx), begin + RUNS_AT_ONCE
-            found = {each: _stuck_by(tx, each, now) for each in waited_for[begin:end]}
+            found = {each: stuck_by(tx, each, now) for each in waited_for[begin:end]}
         for run_id, held in found.items():
             if held is not None and held.for_good:
                 self._end_held(run_id, held)
@@ -210,7 +210,7 @@ def _is_under_way(tx: Transaction, run_id: str) -> bool:
     return bool(counts.get(RequestState.PACKED) or counts.get(RequestState.CONTINUING))
 
 
-def _stuck_by(tx: Transaction, run_id: str, now: float) -> Held | None:
+def stuck_by(tx: Transaction, run_id: str, now: float) -> Held | None:
     """Return what holds a run of which nothing is under way; None if it can go on by itself."""
     if queries.find_run(tx, run_id) is None:  # it was removed meanwhile
         return None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import batch_contents, live_calls, unknown_batches
 from claude_batch.ledger.batch_contents import Cut, LaneQueue
-from claude_batch.ledger.store import Leader, Ledger, Transaction
-from claude_batch.lifecycle.budget_room import Fitting, live_costs, reserve_what_waits
+from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
+from claude_batch.lifecycle.budget_room import Fitting, Reservations
 from claude_batch.money.prices import Prices
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
@@ -19,24 +18,9 @@ Queued = tuple[int, int, str]
 """A queued request for packing: row number, bytes of its params, run id."""
 
 
-class Policy(Protocol):
-    """The parts of a run's `BatchProcessingMode` that affect a batch with its requests.
-
-    The last four decide whether they go live instead.
-    """
-
-    max_requests: int
-    poll_interval: float
-    max_poll_interval: float
-    kind: str
-    mode: str
-    auto_threshold: int
-    request_count: int
-
-
 def plan_cut(
     queued: Iterable[Queued],
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, Record],
     *,
     max_requests: int = MAX_REQUESTS,
     max_body: int = MAX_BODY_BYTES,
@@ -76,7 +60,7 @@ def whole_cut(
     count: int,
     params_bytes: int,
     last_seq: int,
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, Record],
     *,
     avoid: Collection[int] = (),
 ) -> Cut | None:
@@ -96,24 +80,7 @@ def whole_cut(
     return Cut(last_seq, count, params_bytes, poll, max(max_poll, poll))
 
 
-class Queue(Protocol):
-    """What waits in a lane for one run, and the settings that decide when it is packed."""
-
-    kind: str
-    waiting: int
-    params_bytes: int
-    first_due: float
-    last_due: float
-    linger: float
-    max_linger: float
-    max_requests: int
-    max_wait: float
-    created: float
-    deadline: float | None
-    deadline_margin: float | None
-
-
-def due_of(queues: Sequence[Queue], now: float) -> float:
+def due_of(queues: Sequence[Record], now: float) -> float:
     """Return when a lane is packed: at the earliest time that one of its runs asks for.
 
     Single calls wait until none has arrived for ``linger``, whatever process or actor it is of. A
@@ -136,7 +103,7 @@ def due_of(queues: Sequence[Queue], now: float) -> float:
     )
 
 
-def _latest(queue: Queue) -> float:
+def _latest(queue: Record) -> float:
     """Return how long single calls may wait for others that keep arriving."""
     arrived = queue.first_due - queue.linger
     longest = min(queue.max_linger, queue.max_wait / 2)
@@ -149,7 +116,7 @@ def _latest(queue: Queue) -> float:
     return arrived + max(queue.linger, longest)
 
 
-def goes_live(waiting: int, policies: Collection[Policy]) -> bool:
+def goes_live(waiting: int, policies: Collection[Record]) -> bool:
     """Return whether the requests that wait in a lane go to the live API instead.
 
     They do if all have mode ``auto`` and at most ``auto_threshold`` of them wait (the smallest
@@ -168,9 +135,10 @@ def reserve_due(ledger: Ledger, leader: Leader, now: float, prices: Prices) -> d
     """Store what the requests in the lanes that are due reserve, because there is a budget.
 
     A request without a reservation is not packed. Reading documents may take seconds each. Returns
-    the `live_costs` of requests that may go live, for `pack_due`.
+    the `Reservations.live_costs` of requests that may go live, for `pack_due`.
     """
     costs: dict[int, int] = {}
+    reservations = Reservations(ledger, prices, now, leader)
     with ledger.read() as tx:
         lanes = batch_contents.queues(tx, leader.workspace_id)
     for (lane_id, alone), queue in lanes.items():
@@ -181,9 +149,9 @@ def reserve_due(ledger: Ledger, leader: Leader, now: float, prices: Prices) -> d
         if decisive is None:
             continue
         queue, _ = decisive
-        has_budget = reserve_what_waits(ledger, leader, prices, lane_id, queue, now, alone)
+        has_budget = reservations.reserve_what_waits(lane_id, queue, alone)
         if has_budget and goes_live(queue.waiting, queue.runs):
-            costs.update(live_costs(ledger, prices, lane_id, alone, now))
+            costs.update(reservations.live_costs(lane_id, alone))
     return costs
 
 
@@ -236,13 +204,12 @@ def pack_due(
                 queue = batch_contents.queues_of_lane(tx, lane_id, whole=True)[alone]
                 queue = queue._replace(is_whole=False)
                 budget = Fitting(tx, lane_id, alone, queue, now)
-            cut, which, only = None, "first", None
-            if budget.all_fit:
-                cut, which = _cut_of(tx, lane_id, alone, queue, avoid)
-            else:
-                cut, only = _cut_that_fits(tx, lane_id, alone, queue, avoid, budget)
+            cut, which = _cut_of(tx, lane_id, alone, queue, avoid, budget)
             if cut is None:
                 continue
+            only = None
+            if not budget.all_fit:
+                only = [seq for seq in budget.taken if seq <= cut.last_seq]
             packed.append(
                 batch_contents.pack(tx, lane_id, cut, now, alone=alone, which=which, only=only)
             )
@@ -269,41 +236,33 @@ def _decisive(
 
 
 def _cut_of(
-    tx: Transaction, lane_id: int, alone: str, queue: LaneQueue, avoid: Collection[int]
-) -> tuple[Cut | None, batch_contents.Selection]:
-    """Return the requests of a lane that make the next batch, and how they were selected."""
-    policies = queue.policies
-    prefixed = any(policy.prefixed for policy in policies.values())
-    if prefixed and (ahead := list(batch_contents.queued_of_lane(tx, lane_id, alone, "primers"))):
-        # Only one request of each prefix is sent; more requests would delay all the others.
-        return plan_cut(ahead, policies, avoid=avoid), "primers"
-    # A whole lane usually fits into one batch, so its requests need not be read one by one.
-    if queue.is_whole:
-        totals = queue.waiting, queue.params_bytes, queue.last_seq
-        if (cut := whole_cut(*totals, policies, avoid=avoid)) is not None:
-            return cut, "first"
-    if prefixed:
-        # Requests with the same prefix share a batch.
-        queued = batch_contents.queued_of_lane(tx, lane_id, alone, "by_prefix")
-        return plan_cut(queued, policies, avoid=avoid), "by_prefix"
-    queued = batch_contents.queued_of_lane(tx, lane_id, alone)
-    return plan_cut(queued, policies, avoid=avoid), "first"
-
-
-def _cut_that_fits(
     tx: Transaction,
     lane_id: int,
     alone: str,
     queue: LaneQueue,
     avoid: Collection[int],
     budget: Fitting,
-) -> tuple[Cut | None, list[int]]:
-    """Return `_cut_of` and the selected row numbers if not all requests fit into the budgets."""
-    cut, policies = None, queue.policies
-    if any(policy.prefixed for policy in policies.values()):
-        primers = batch_contents.queued_of_lane(tx, lane_id, alone, "primers")
-        if ahead := {seq for seq, _, _ in primers}:
-            cut = plan_cut(budget.fitting(ahead), policies, avoid=avoid)
-    if cut is None:
-        cut = plan_cut(budget.fitting(), policies, avoid=avoid)
-    return cut, [seq for seq in budget.taken if cut is not None and seq <= cut.last_seq]
+) -> tuple[Cut | None, batch_contents.Selection]:
+    """Return the requests of a lane that make the next batch, and how they were selected.
+
+    If not all of the lane fit into the budgets, they are the first of ``budget.taken``.
+    """
+    policies, all_fit = queue.policies, budget.all_fit
+    prefixed = any(policy.prefixed for policy in policies.values())
+    if prefixed and (ahead := list(batch_contents.queued_of_lane(tx, lane_id, alone, "primers"))):
+        if not all_fit:
+            ahead = list(budget.fitting({seq for seq, _, _ in ahead}))
+        if ahead:
+            # Only one request of each prefix is sent; more requests would delay all the others.
+            return plan_cut(ahead, policies, avoid=avoid), "primers"
+    if not all_fit:
+        return plan_cut(budget.fitting(), policies, avoid=avoid), "first"
+    # A whole lane usually fits into one batch, so its requests need not be read one by one.
+    if queue.is_whole:
+        totals = queue.waiting, queue.params_bytes, queue.last_seq
+        if (cut := whole_cut(*totals, policies, avoid=avoid)) is not None:
+            return cut, "first"
+    # Requests with the same prefix share a batch.
+    which = "by_prefix" if prefixed else "first"
+    queued = batch_contents.queued_of_lane(tx, lane_id, alone, which)
+    return plan_cut(queued, policies, avoid=avoid), which

@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collected_batches, unknown_batches, workspaces
 from claude_batch.ledger.collected_batches import Check, Gap
-from claude_batch.ledger.store import Leader, Ledger, Record
+from claude_batch.ledger.store import Leader, Record
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
@@ -73,64 +72,6 @@ class Proof(msgspec.Struct, frozen=True):
         return cls(missing=is_missing, note=str(error))
 
 
-async def prove(
-    ledger: Ledger,
-    client: BatchesClient,
-    remote_id: str,
-    requests: int,
-    *,
-    assumed: int | None = None,
-) -> Proof:
-    """Read an ended batch's results until a ``custom_id`` of an unknown sending proves its owner.
-
-    A line of another client proves less, and so does one of another batch of the ledger: one that
-    strayed into our results must not make us pay for them again. So a batch is foreign only if it
-    has a foreign result for each of its ``requests``, or very many, and none of an unknown sending,
-    or of the batch that it is ``assumed`` to be. Nothing is stored, because the lines may belong to
-    somebody else.
-    """
-    note = "its results hold no readable custom_id"
-    foreign: set[int] = set()  # hashes, because a server may send ids of any length
-    count = 0
-    try:
-        async with client.results(remote_id) as chunks:
-            async for lines in split_lines(chunks):
-                for raw in lines:
-                    count += 1
-                    if count > 2 * FOREIGN_LINES:
-                        return Proof(note=f"most of {2 * FOREIGN_LINES} results are unreadable")
-                    try:
-                        line = decode_line(raw)
-                    except UnreadableLine:
-                        continue
-                    proof = _owner(ledger, line.custom_id, assumed)
-                    if proof.owner is not None:
-                        return proof
-                    note = proof.note or note
-                    foreign.add(hash(line.custom_id))
-                    if len(foreign) >= FOREIGN_LINES:
-                        return proof
-    except (ApiError, Unreachable) as error:
-        return Proof.failed(error)
-    is_foreign = len(foreign) >= requests
-    if foreign and not is_foreign:
-        note = f"{len(foreign)} of its {requests} results are there, and none of them is ours"
-    return Proof(foreign=is_foreign, fetched=True, note=note)
-
-
-def _owner(ledger: Ledger, identifier: str, assumed: int | None) -> Proof:
-    parts = parse_custom_id(identifier)
-    if parts is None or parts[1] not in ledger.incarnations:
-        return Proof(foreign=True, note="its results belong to another client")
-    with ledger.read() as tx:
-        owner = unknown_batches.owner_of(tx, parts[0], parts[2])
-        if owner is None:
-            return Proof(foreign=True, note="its results belong to a sending that was given up")
-        if owner != assumed and not unknown_batches.is_unknown(tx, owner):
-            return Proof(foreign=True, note=f"it is the ledger's batch {owner}")
-    return Proof(owner=owner)
-
-
 # Batch list ---------------------------------------------------------------------------------------
 
 
@@ -178,21 +119,6 @@ class Listing(msgspec.Struct, frozen=True):
         """Whether the server's time is not that of the API, which has made batches since."""
         newest = self.newest_of(self.batches)
         return newest is not None and newest > self.server_time + CLOCKS_APART
-
-
-def is_list_of(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool | None:
-    """Return whether the list of the named ``workspace`` is that of ours; `None` without a name.
-
-    A list without a name may be another workspace's, if the key of a gateway was changed. Only the
-    batches in it can show that it is ours.
-    """
-    with ledger.read() as tx:
-        name: str | None = workspaces.workspace_row(tx, workspace_id).name
-    if name is None or workspace is None:
-        return None
-    if name != workspace:
-        _log.warning("the list is of the workspace %s, not of %s", workspace, name)
-    return name == workspace
 
 
 async def walk(
@@ -305,55 +231,115 @@ def gap_since(
     return missing_since(since, planned, now=now, server_now=now, after=after)
 
 
-def gap_of(
-    row: Any, missing: int, client: BatchesClient, settings: LedgerSettings, interval: float
-) -> Gap:
-    """Return what the completed fetch of a batch, or of a candidate, lacked, given by its row."""
-    now, after = client.server_now(), settings.missing_after
-    since = gap_since(row.missing_since, row.missing_seen, now=now, after=after, interval=interval)
-    return Gap(missing=missing, since=since, seen=now, until=since + after)
-
-
-def absence(
-    since: float | None,
-    planned: float | None,
-    client: BatchesClient,
-    settings: LedgerSettings,
-    now: float,
-    *,
-    sent: float | None,
-) -> tuple[float, bool]:
-    """Return `missing_since` for a check that was just answered, and whether it is believed.
-
-    ``sent`` is when the batch was sent, by our clock.
-    """
-    there, after = client.server_now(), settings.not_found_after
-    begun = missing_since(since, planned, now=now, server_now=there, after=after)
-    return begun, lasted(there - begun, now - (sent or 0.0)) >= after
-
-
-def is_past_keeping(client: BatchesClient, row: Any, now: float) -> bool:
-    """Return whether the API keeps the results of a batch no longer; log it if so."""
-    # Recovered batches have no ``server_time``.
-    made = row.server_time or row.submitted or now
-    age = lasted(client.server_now() - made, now - (row.submitted or 0.0))
-    if age < RESULTS_KEPT_DAYS * 86400:
-        return False
-    _log.error(
-        "batch %s: its results were not fetched within the %d days that the API keeps them",
-        row.remote_id,
-        RESULTS_KEPT_DAYS,
-    )
-    return True
-
-
 _NO_EVIDENCE = (
     "the list of batches does not prove that it is gone, so its results are waited for as long as "
     f"the API keeps them, {RESULTS_KEPT_DAYS} days"
 )
 
 
-class Polling(DriverPart):
+class Evidence(DriverPart):
+    """A part that concludes from the API's answers whose a batch is, and whether it is gone."""
+
+    async def prove(self, remote_id: str, requests: int, *, assumed: int | None = None) -> Proof:
+        """Read the results of an ended batch until a ``custom_id`` names its unknown sending.
+
+        A line of another client proves less, and so does one of another batch of the ledger: one
+        that strayed into our results must not make us pay for them again. So a batch is foreign
+        only if it has a foreign result for each of its ``requests``, or very many, and none of an
+        unknown sending, or of the batch that it is ``assumed`` to be. Nothing is stored, because
+        the lines may belong to somebody else.
+        """
+        note = "its results hold no readable custom_id"
+        foreign: set[int] = set()  # hashes, because a server may send ids of any length
+        count = 0
+        try:
+            async with self._client.results(remote_id) as chunks:
+                async for lines in split_lines(chunks):
+                    for raw in lines:
+                        count += 1
+                        if count > 2 * FOREIGN_LINES:
+                            return Proof(note=f"most of {2 * FOREIGN_LINES} results are unreadable")
+                        try:
+                            line = decode_line(raw)
+                        except UnreadableLine:
+                            continue
+                        proof = self._owner(line.custom_id, assumed)
+                        if proof.owner is not None:
+                            return proof
+                        note = proof.note or note
+                        foreign.add(hash(line.custom_id))
+                        if len(foreign) >= FOREIGN_LINES:
+                            return proof
+        except (ApiError, Unreachable) as error:
+            return Proof.failed(error)
+        is_foreign = len(foreign) >= requests
+        if foreign and not is_foreign:
+            note = f"{len(foreign)} of its {requests} results are there, and none of them is ours"
+        return Proof(foreign=is_foreign, fetched=True, note=note)
+
+    def _owner(self, identifier: str, assumed: int | None) -> Proof:
+        parts = parse_custom_id(identifier)
+        if parts is None or parts[1] not in self._ledger.incarnations:
+            return Proof(foreign=True, note="its results belong to another client")
+        with self._ledger.read() as tx:
+            owner = unknown_batches.owner_of(tx, parts[0], parts[2])
+            if owner is None:
+                return Proof(foreign=True, note="its results belong to a sending that was given up")
+            if owner != assumed and not unknown_batches.is_unknown(tx, owner):
+                return Proof(foreign=True, note=f"it is the ledger's batch {owner}")
+        return Proof(owner=owner)
+
+    def is_list_of(self, workspace_id: int, workspace: str | None) -> bool | None:
+        """Return whether the list of the named ``workspace`` is that of ours; `None` if unnamed.
+
+        A list without a name may be another workspace's, if the key of a gateway was changed. Only
+        the batches in it can show that it is ours.
+        """
+        with self._ledger.read() as tx:
+            name: str | None = workspaces.workspace_row(tx, workspace_id).name
+        if name is None or workspace is None:
+            return None
+        if name != workspace:
+            _log.warning("the list is of the workspace %s, not of %s", workspace, name)
+        return name == workspace
+
+    def gap_of(self, row: Any, missing: int, interval: float) -> Gap:
+        """Return what the completed fetch of a batch or candidate lacked, given by its row."""
+        now, after = self._client.server_now(), self._settings.missing_after
+        since = gap_since(
+            row.missing_since, row.missing_seen, now=now, after=after, interval=interval
+        )
+        return Gap(missing=missing, since=since, seen=now, until=since + after)
+
+    def absence(
+        self, since: float | None, planned: float | None, *, sent: float | None
+    ) -> tuple[float, bool]:
+        """Return `missing_since` for a check that was just answered, and whether it is believed.
+
+        ``sent`` is when the batch was sent, by our clock.
+        """
+        now, there = self._ledger.now(), self._client.server_now()
+        after = self._settings.not_found_after
+        begun = missing_since(since, planned, now=now, server_now=there, after=after)
+        return begun, lasted(there - begun, now - (sent or 0.0)) >= after
+
+    def is_past_keeping(self, row: Any) -> bool:
+        """Return whether the API keeps the results of a batch no longer; log it if so."""
+        now = self._ledger.now()
+        # Recovered batches have no ``server_time``.
+        made = row.server_time or row.submitted or now
+        age = lasted(self._client.server_now() - made, now - (row.submitted or 0.0))
+        if age < RESULTS_KEPT_DAYS * 86400:
+            return False
+        _log.error(
+            "batch %s: its results were not fetched within the %d days that the API keeps them",
+            row.remote_id,
+            RESULTS_KEPT_DAYS,
+        )
+        return True
+
+
+class Polling(Evidence):
     """The checks and cancellations of one workspace's batches."""
 
     async def check_due(self, leader: Leader, now: float) -> list[Record]:
@@ -407,20 +393,20 @@ class Polling(DriverPart):
     async def _retrieve(self, leader: Leader, row: Any) -> RemoteBatch | None:
         note: str
         missing: float | None = row.not_found_since
-        now = self._ledger.now()
         try:
             return await self._client.retrieve(row.remote_id)
         except ApiError as error:
             note = str(error)
             if error.fault.status == 404:
                 # A 404 occurs right after create and after the end; only a day of them is final.
-                missing, is_believed = self.absence_of(row, now)
+                missing, is_believed = self.absence_of(row)
                 found = is_believed and await self._from_list(leader, row)
                 if isinstance(found, RemoteBatch):
                     return found
                 if found:
                     with self._ledger.write(leader) as tx:
                         unknown_batches.take_earlier_answers(tx, row.id)
+                        now = self._ledger.now()
                         lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
                     self._reporter.collected([(row, lost)])
                     return None
@@ -431,10 +417,9 @@ class Polling(DriverPart):
         self._check_later(leader, row, note, not_found_since=missing)
         return None
 
-    def absence_of(self, row: Any, now: float) -> tuple[float, bool]:
+    def absence_of(self, row: Any) -> tuple[float, bool]:
         """Return `absence` for a submitted batch, given by its row, that was answered with 404."""
-        since, planned = row.not_found_since, row.next_check
-        return absence(since, planned, self._client, self._settings, now, sent=row.submitted)
+        return self.absence(row.not_found_since, row.next_check, sent=row.submitted)
 
     async def look_for(self, leader: Leader, row: Any) -> RemoteBatch | bool:
         """Return a batch whose results answer 404; if none is shown, whether it is gone."""
@@ -456,7 +441,7 @@ class Polling(DriverPart):
             if row.remote_id in listing.batches:
                 return listing.batches[row.remote_id]
             shows_others = self._shows_others(leader, row, listing)
-        return shows_others or is_past_keeping(self._client, row, self._ledger.now())
+        return shows_others or self.is_past_keeping(row)
 
     def _check_later(
         self, leader: Leader, row: Any, note: str, *, not_found_since: float | None = None
@@ -474,7 +459,7 @@ class Polling(DriverPart):
         # An unreadable entry may be the batch in question.
         if not listing.batches or listing.unreadable:
             return False
-        is_ours = is_list_of(self._ledger, here, listing.workspace)
+        is_ours = self.is_list_of(here, listing.workspace)
         if is_ours is not None:
             return is_ours
         # What was sent later may be in another workspace, if the key of a gateway was changed.
@@ -495,8 +480,8 @@ class Polling(DriverPart):
         going: list[Check] = []
         for row, remote in answers:
             if remote.processing_status == "ended":
-                counts = remote.counts and msgspec.json.encode(remote.counts).decode()
-                ends.append((row.id, counts, remote.ended or now))
+                counts = msgspec.json.encode(remote.counts).decode()
+                ends.append((row.id, counts if remote.counts.total else None, remote.ended or now))
                 continue
             is_canceling = remote.processing_status == "canceling"
             state = BatchState.CANCELING if is_canceling else BatchState.IN_PROGRESS

@@ -19,17 +19,13 @@ from claude_batch.core.events import UnknownOutcome
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import batch_contents, unknown_batches
 from claude_batch.ledger.store import Leader, Record, Transaction
-from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.lifecycle.polling import (
+    Evidence,
     Listing,
     Proof,
-    absence,
     age_of,
-    gap_of,
     is_due,
-    is_list_of,
     lasted,
-    prove,
     walk,
 )
 from claude_batch.wire.batches_client import ApiError, RemoteBatch, Unreachable
@@ -71,8 +67,8 @@ def may_be_ours(
 ) -> bool:
     """Return whether a listed batch may be the outcome of an unknown sending.
 
-    Times are the server's. A batch whose counts are all 0 may be anybody's until they change, and
-    one without readable counts too. A batch without a readable time may have any age.
+    Times are the server's. A batch whose counts are all 0 may be anybody's until they change. A
+    batch without a readable time may have any age.
     """
     if remote.id in snapshot or remote.id in known:
         return False
@@ -80,8 +76,7 @@ def may_be_ours(
     # The Date header has whole seconds, so a batch in the same second as a bound is inside.
     if created is not None and not not_before - 1 <= created <= not_after + 1:
         return False
-    counts = remote.counts
-    return counts is None or counts.total in (0, request_count)
+    return remote.counts.total in (0, request_count)
 
 
 def is_doubted(note: str | None) -> bool:
@@ -110,7 +105,7 @@ def decide(states: Sequence[CandidateState], *, settled: bool) -> UnknownOutcome
     return "unresolved" if CandidateState.GONE in states else "not_accepted"
 
 
-class Reconciliation(DriverPart):
+class Reconciliation(Evidence):
     """The resolver of one workspace's unknown sendings."""
 
     async def reconcile(self, leader: Leader, now: float) -> bool:
@@ -129,7 +124,7 @@ class Reconciliation(DriverPart):
             _log.info("the list of batches cannot be read: %s", error)
             self._look_later(leader, rows, now)
             return False
-        is_ours = is_list_of(self._ledger, leader.workspace_id, listing.workspace)
+        is_ours = self.is_list_of(leader.workspace_id, listing.workspace)
         if is_ours is False:
             self._look_later(leader, rows, now, why=_OTHERS_SHOWN)
             return False
@@ -268,9 +263,8 @@ class Reconciliation(DriverPart):
             if remote.processing_status != "ended":
                 self._note_seen(leader, row, candidate)
                 continue
-            counts = remote.counts
-            requests = 1 if counts is None else max(1, counts.total)
-            proof = await prove(self._ledger, self._client, remote.id, requests)
+            requests = max(1, remote.counts.total)
+            proof = await self.prove(remote.id, requests)
             if proof.owner is not None:
                 adopted |= self._give_to(leader, proof.owner, row, remote)
             else:
@@ -279,8 +273,7 @@ class Reconciliation(DriverPart):
 
     def _adopt_lone(self, leader: Leader, row: Record, remote: RemoteBatch) -> bool:
         """Adopt a lone candidate if the workspace is exclusive; its results will prove it."""
-        counts = remote.counts
-        if counts is None or counts.total != row.request_count:
+        if remote.counts.total != row.request_count:
             return False
         with self._ledger.write(leader) as tx:
             # If it may also be another of our sendings, only its results can decide.
@@ -317,7 +310,7 @@ class Reconciliation(DriverPart):
                 )
         reach(CrashPoint.AFTER_ADOPT)
         if ours:
-            count = row.request_count if remote.counts is None else remote.counts.total
+            count = remote.counts.total or row.request_count
             self._reporter.decided(owner, count, "found", remote.id)
         return ours
 
@@ -337,14 +330,7 @@ class Reconciliation(DriverPart):
         is_gone = remote is not None and remote.archived_at is not None and proof.missing
         is_read = proof.fetched or proof.foreign
         if proof.missing:
-            missing, is_believed = absence(
-                missing,
-                row.next_check,
-                self._client,
-                self._settings,
-                self._ledger.now(),
-                sent=row.unknown_since,
-            )
+            missing, is_believed = self.absence(missing, row.next_check, sent=row.unknown_since)
             # As long as the API shows the batch, only its results are missing.
             is_gone |= is_believed and remote is None
             is_read = is_believed and remote is not None
@@ -354,7 +340,7 @@ class Reconciliation(DriverPart):
         given_up = False
         if is_read:
             # The stream may have ended early, like that of any batch: the API still has the lines.
-            gap = gap_of(candidate, 0, self._client, self._settings, row.max_poll_interval)
+            gap = self.gap_of(candidate, 0, row.max_poll_interval)
             unread = gap.since, gap.seen
             given_up = candidate.fetches + 1 >= COMPLETE_FETCHES and gap.seen >= gap.until
         state = CandidateState.OPEN

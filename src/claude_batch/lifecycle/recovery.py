@@ -16,6 +16,7 @@ import contextlib
 import json
 import logging
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -47,23 +48,24 @@ from claude_batch.ledger.high_water import (
     note_behind,
     posts_of,
 )
+from claude_batch.ledger.recovered_batches import Line
 from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.api_sessions import contact_faults
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
     Collection,
     counts_of,
-    missing_may_be_billed,
+    judge_results,
     result_row_of,
 )
 from claude_batch.lifecycle.contact import workspace_of
-from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.polling import (
     CLOCKS_APART,
     FOREIGN_LINES,
+    Evidence,
     Listing,
     Polling,
-    is_list_of,
     lasted,
     split_lines,
     walk,
@@ -72,7 +74,7 @@ from claude_batch.money.prices import Prices
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.conversation import possible_calls
 from claude_batch.wire.encoding import parse_custom_id
-from claude_batch.wire.messages import UnreadableLine, decode_line, message_of_line
+from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line, message_of_line
 from claude_batch.wire.retry_policy import READING, SENDING
 
 # Recovery -----------------------------------------------------------------------------------------
@@ -109,19 +111,6 @@ class Recovered(msgspec.Struct):
     """Base URLs of workspaces that another key must recover."""
     was_whole: bool = False
     """Whether there was nothing to recover, so that nothing was changed."""
-
-
-class _Lines(msgspec.Struct):
-    """The lines of one batch's results, as far as they are the ledger's, by request id."""
-
-    sendings: dict[str, int] = msgspec.field(default_factory=dict[str, int])
-    outcomes: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    costs: dict[str, int | None] = msgspec.field(default_factory=dict[str, "int | None"])
-    """Nano-dollars of the answers that were billed, None for an unknown price."""
-    answered: dict[str, bool] = msgspec.field(default_factory=dict[str, bool])
-    """Whether the answer asks for another turn, for the requests that succeeded."""
-    others: int = 0
-    """Number of lines that are not the ledger's."""
 
 
 def is_whole(ledger: Ledger) -> bool:
@@ -172,8 +161,8 @@ async def recover(
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
                 context = DriverContext(ledger, client, settings)
-                recovery = _Recovery(context, here, is_copy=even_if_whole)
-                return await recovery.run(force)
+                context.workspace_id = here
+                return await _Recovery(context, is_copy=even_if_whole).run(force)
             except ServerChanged:
                 raise LedgerError(
                     f"another server has the ledger {ledger.location} now, and may have forgotten "
@@ -193,12 +182,11 @@ _NOT_RECOVERED = "The ledger was not recovered; nothing is sent"
 _AGAIN = "What was found is kept; repeat `claude-batch ledger recover`"
 
 
-class _Recovery(DriverPart):
-    def __init__(self, context: DriverContext, workspace_id: int, *, is_copy: bool) -> None:
+class _Recovery(Evidence):
+    def __init__(self, context: DriverContext, *, is_copy: bool) -> None:
         """Begin a recovery, or continue one; ``is_copy`` if the mark may have been restored too."""
         super().__init__(context)
         self._is_copy = is_copy
-        self._here = workspace_id
         self._leader, self._behind, self._begins = self._begin()
         self._polling = Polling(context)
         self._collection = Collection(context)
@@ -239,12 +227,12 @@ class _Recovery(DriverPart):
                 # recovery counts would not be found to be behind.
                 self._ledger.renew_incarnation(tx)
             posts = posts_of(tx)
-            behind = recovered_batches.begin(tx, self._here, at)
-            leader = Leader(self._here, submissions.begin_epoch(tx, self._here))
-            live_calls.interrupted(tx, self._here)
+            behind = recovered_batches.begin(tx, self.workspace_id, at)
+            leader = Leader(self.workspace_id, submissions.begin_epoch(tx, self.workspace_id))
+            live_calls.interrupted(tx, self.workspace_id)
             # If one was accepted, it is found below like all forgotten batches.
             submissions.settle_interrupted(
-                tx, self._here, now=self._ledger.now(), note="the ledger was restored"
+                tx, self.workspace_id, now=self._ledger.now(), note="the ledger was restored"
             )
         self._ledger.reopen()
         if is_doubted:
@@ -257,7 +245,7 @@ class _Recovery(DriverPart):
         mark = self._high_water.read()
         await self._collect_known()
         with self._ledger.read() as tx:
-            last = recovered_batches.last_sending(tx, self._here)
+            last = recovered_batches.last_sending(tx, self.workspace_id)
         since = 0.0 if last is None else last.server_time - self._settings.lookback
         listed = None if last is None else last.listed
         latest, passed = self._latest_sending(mark)
@@ -271,7 +259,7 @@ class _Recovery(DriverPart):
             newest = listing.newest_of(listed) if listed else 0.0
             since = since if newest is None else min(since, newest)
         with self._ledger.read() as tx:
-            known = unknown_batches.known_remote_ids(tx, self._here, listing.ids)
+            known = unknown_batches.known_remote_ids(tx, self.workspace_id, listing.ids)
         self.found.unlisted = self._unlisted(listing, known, last)
         # The oldest first: a later batch holds what an earlier one did not answer.
         forgotten = sorted(
@@ -312,7 +300,7 @@ class _Recovery(DriverPart):
         for remote in later:
             if remote.processing_status == "ended":
                 with contextlib.suppress(ApiError, Unreachable):
-                    if (await self._answers_in(remote)).sendings:
+                    if (await self._lines_of(remote))[0]:
                         return True
         return False
 
@@ -324,7 +312,7 @@ class _Recovery(DriverPart):
             if everywhere:
                 note_behind(tx, at, anew=True)
             else:
-                recovered_batches.begin_again(tx, self._here, at)
+                recovered_batches.begin_again(tx, self.workspace_id, at)
             is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
             posts = count_post(tx) if is_counted else 0
         if is_counted:
@@ -364,7 +352,7 @@ class _Recovery(DriverPart):
         if listing.unreadable:
             count = count_of(len(listing.unreadable), "entry", "entries")
             return f"{count} of the API's list of batches cannot be read, and may be this ledger's"
-        is_ours = is_list_of(self._ledger, self._here, listing.workspace)
+        is_ours = self.is_list_of(self.workspace_id, listing.workspace)
         if is_ours is False:
             return "the API answered with the list of another workspace"
         if is_ours or known or last is None:
@@ -390,7 +378,7 @@ class _Recovery(DriverPart):
                         "the API does not show it, and it may have been answered"
                     )
             now = self._ledger.now() + _ALL_DUE
-            ended = collected_batches.ended_batches(tx, self._here, now)
+            ended = collected_batches.ended_batches(tx, self.workspace_id, now)
         for batch_id in ended:
             await self._collect(batch_id)
 
@@ -424,23 +412,23 @@ class _Recovery(DriverPart):
             self.found.open[remote.id] = "it is still processing"
             return
         try:
-            lines = await self._answers_in(remote)
+            lines, others = await self._lines_of(remote)
         except (ApiError, Unreachable) as error:
             self.found.open[remote.id] = f"its results cannot be read: {error}"
             return
-        if lines.others and not lines.sendings:
+        if others and not lines:
             self._foreign.append(remote)
             return
         counts = remote.counts
-        if counts is None or counts.processing > 0:
+        if not counts.finished or counts.processing > 0:
             self.found.open[remote.id] = "the API does not count its results"
             return
-        missing = counts.finished - len(lines.sendings)
-        if missing > 0 or not lines.sendings:
+        missing = counts.finished - len(lines)
+        if missing > 0 or not lines:
             self.found.open[remote.id] = f"the API does not send {missing} of its results"
             return
         # A line of failure hides an answer, from which a conversation may have gone on.
-        hidden = counts.succeeded - len(lines.answered)
+        hidden = counts.succeeded - sum(line.succeeded for line in lines.values())
         if hidden > 0:
             self.found.open[remote.id] = f"the API does not send {hidden} of its successes"
             return
@@ -450,10 +438,10 @@ class _Recovery(DriverPart):
             return
         await self._adopt(remote, lines)
 
-    def _waits_for(self, lines: _Lines) -> str:
+    def _waits_for(self, lines: Mapping[str, Line]) -> str:
         """Return why a batch cannot be adopted before another one is known; empty if it can."""
         with self._ledger.read() as tx:
-            earlier = recovered_batches.earlier_sendings(tx, lines.sendings, lines.answered)
+            earlier = recovered_batches.earlier_sendings(tx, lines)
         if earlier.batches:
             names = ", ".join(earlier.batches)
             return f"its requests were sent before in {names}, which cannot be read yet"
@@ -461,9 +449,13 @@ class _Recovery(DriverPart):
             return "a batch before it, which is not known yet, may hold earlier turns"
         return ""
 
-    async def _answers_in(self, remote: RemoteBatch) -> _Lines:
-        """Return what the lines of a batch's results say of the ledger's requests."""
-        found = _Lines()
+    async def _lines_of(self, remote: RemoteBatch) -> tuple[dict[str, Line], int]:
+        """Return the lines of a batch's results that are the ledger's, by request id.
+
+        Also returns the number of its other lines. A success outranks a line that contradicts it.
+        """
+        found: dict[str, Line] = {}
+        others = 0
         at = remote.ended or self._ledger.now()
         async with self._client.results(remote.id) as chunks:
             async for lines in split_lines(chunks):
@@ -473,21 +465,19 @@ class _Recovery(DriverPart):
                     except UnreadableLine:
                         continue
                     parts = parse_custom_id(line.custom_id)
-                    if parts is not None and self._recognise(parts[0], parts[1]):
-                        found.sendings[parts[0]] = parts[2]
-                        if found.outcomes.get(parts[0]) != "succeeded":
-                            found.outcomes[parts[0]] = line.outcome
-                        row = result_row_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
-                        if line.outcome == "succeeded":
-                            found.answered[parts[0]] = row.disposition in _ASKING
-                        if row.cost != 0:
-                            found.costs[parts[0]] = row.cost
-                        continue
-                    # A single line may have strayed into our batch, but not so many.
-                    found.others += 1
-                    if not found.sendings and found.others >= FOREIGN_LINES:
-                        return found
-        return found
+                    if parts is None or not self._recognise(parts[0], parts[1]):
+                        # A single line may have strayed into our batch, but not so many.
+                        others += 1
+                        if not found and others >= FOREIGN_LINES:
+                            return found, others
+                    elif parts[0] not in found or not found[parts[0]].succeeded:
+                        found[parts[0]] = self._line(line, parts[2], at)
+        return found, others
+
+    def _line(self, line: ResultLine, sending: int, at: float) -> Line:
+        row = result_row_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
+        asks = None if line.outcome != "succeeded" else line.disposition in _ASKING
+        return Line(sending, line.outcome, row.cost, asks)
 
     def _recognise(self, request_id: str, incarnation: str) -> bool:
         """Return whether a line is of this ledger; learn its incarnation from another recovery."""
@@ -501,33 +491,30 @@ class _Recovery(DriverPart):
         self._ledger.reopen()
         return True
 
-    async def _adopt(self, remote: RemoteBatch, lines: _Lines) -> None:
+    async def _adopt(self, remote: RemoteBatch, lines: Mapping[str, Line]) -> None:
         now = self._ledger.now()
         created, ended = remote.created or now, remote.ended or now
         counts: dict[str, int] = msgspec.to_builtins(remote.counts)
         with self._ledger.write(self._leader) as tx:
-            owner = recovered_batches.unknown_owner(tx, lines.sendings)
+            owner = recovered_batches.unknown_owner(tx, lines)
             if owner is not None:
                 # The ledger remembers the sending, only not its answer.
                 unknown_batches.adopt(
                     tx, owner, remote.id, how="proved", submitted=created, now=now
                 )
                 collected_batches.mark_ended(tx, [(owner, json.dumps(counts), ended)])
-                claim = recovered_batches.Claim(owner, len(lines.sendings))
+                claim = recovered_batches.Claim(owner, len(lines))
             else:
                 claim = recovered_batches.adopt_forgotten(
                     tx,
-                    self._here,
+                    self.workspace_id,
                     remote.id,
-                    lines.sendings,
-                    lines.costs,
-                    answered=lines.answered,
-                    outcomes=lines.outcomes,
+                    lines,
                     counts=counts,
                     created=created,
                     ended=ended,
                 )
-        strangers = len(lines.sendings) - (0 if claim is None else claim.known)
+        strangers = len(lines) - (0 if claim is None else claim.known)
         if strangers:
             self.found.strangers[remote.id] = strangers
         if claim is None:
@@ -541,7 +528,7 @@ class _Recovery(DriverPart):
         after, now = (0, 0), self._ledger.now()
         while True:
             with self._ledger.write(self._leader) as tx:
-                page = recovered_batches.answers_with_tools(tx, self._here, after=after)
+                page = recovered_batches.answers_with_tools(tx, self.workspace_id, after=after)
                 for row in page:
                     for use_id, name in possible_calls(message_of_line(row.raw)).items():
                         conversations.note_forgotten_call(
@@ -557,13 +544,13 @@ class _Recovery(DriverPart):
         with self._ledger.write(self._leader) as tx:
             # No mark counts all live calls: those of other machines are in other marks.
             if not force:
-                self.found.lost = live_calls.forgotten(tx, self._here, self._ledger.now())
+                self.found.lost = live_calls.forgotten(tx, self.workspace_id, self._ledger.now())
             else:
-                workspaces.adopt_refused(tx, self._here, even_if_behind=True)
-            conversations.forget_doubts(tx, self._here)
-            posts = recovered_batches.end(tx, self._here, mark)
-            if workspaces.workspace_row(tx, self._here).halt_reason == "ledger_behind":
-                workspaces.clear_halt(tx, self._here)
+                workspaces.adopt_refused(tx, self.workspace_id, even_if_behind=True)
+            conversations.forget_doubts(tx, self.workspace_id)
+            posts = recovered_batches.end(tx, self.workspace_id, mark)
+            if workspaces.workspace_row(tx, self.workspace_id).halt_reason == "ledger_behind":
+                workspaces.clear_halt(tx, self.workspace_id)
             self._ledger.renew_incarnation(tx)
         self._ledger.reopen()
         self._high_water.renew(posts, self._client.server_now())
@@ -645,10 +632,8 @@ async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> str | None
                 stored = stored_results.stored_counts(tx, row.id)
                 lacking = collected_batches.without_result(tx, row.id)
             counts = counts_of(row)
-            short = 0 if counts is None else stored.lacks(counts.succeeded, row.request_count)
-            if max(lacking, short) <= 0 or not missing_may_be_billed(
-                stored, counts, row.request_count
-            ):
+            lacking = max(lacking, stored.lacks(counts.succeeded, row.request_count))
+            if lacking <= 0 or not judge_results(row, stored, counts).missing_may_be_billed:
                 return None
             if failures == FETCH_TRIES:
                 return None if lines else "the answer holds no result of the batch"
@@ -680,13 +665,15 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
         if not stored.total:
             return  # the counts alone may be those of somebody else's batch
         # A batch that disappeared before its end has no counts.
-        counts = counts_of(row)
-        contradicted = counts is not None and stored.hides_success(
-            counts.succeeded, row.request_count
+        proved = judge_results(row, stored, counts_of(row))
+        unknown_batches.fill(tx, batch_id, contradicted=proved.contradicted)
+        charges.settle(
+            tx,
+            batch_id,
+            lost=proved.missing_may_be_billed,
+            contradicted=proved.contradicted,
+            left=True,
         )
-        unknown_batches.fill(tx, batch_id, contradicted=contradicted)
-        lost = missing_may_be_billed(stored, counts, row.request_count)
-        charges.settle(tx, batch_id, lost=lost, contradicted=contradicted, left=True)
-        warnings = warn_after(tx, batch_id, now)
+        warnings = warn_after(tx, [batch_id], now)
     for words in warnings:
         _log.warning("%s", words, extra={"for_people": True})

@@ -26,6 +26,7 @@ from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
     batch_contents,
+    queries,
     run_deadlines,
     submissions,
     unknown_batches,
@@ -34,7 +35,7 @@ from claude_batch.ledger import (
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import count_post, note_behind
 from claude_batch.ledger.store import Deposed, Leader, Record, Transaction
-from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_over_budget
+from claude_batch.lifecycle.budget_room import Reservations, withdraw_over_budget
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import Listing, walk
 from claude_batch.lifecycle.threads import in_a_thread
@@ -88,29 +89,6 @@ FAILED_TOGETHER = 1_000
 
 class Refusals(DriverPart):
     """The judge of one workspace's refused batches."""
-
-    def halt(self, tx: Transaction, workspace_id: int, fault: ApiFault) -> None:
-        """Halt sending because of an answer about the account or the connection."""
-        words = fault.message if fault.account_reason is not None else fault.describe()
-        if fault.location is not None:
-            words = f"{words}; it points to {fault.location}"
-        reason = fault.account_reason or "refused"
-        self.stop_sending(tx, workspace_id, words, reason=reason, error_type=fault.error_type)
-
-    def lift(self, tx: Transaction, workspace_id: int, *, probed: float | None) -> None:
-        """Lift the halt that began at ``probed``, because its probe was accepted.
-
-        An answer to what was sent before the halt is no evidence that its cause has gone.
-        """
-        row = workspaces.workspace_row(tx, workspace_id)
-        if row.halted is None or row.halted != probed or row.halt_reason in workspaces.UNPROBED:
-            return
-        workspaces.clear_halt(tx, workspace_id)
-        for row in batch_contents.refused_halves(tx, workspace_id):
-            # Both halves were refused alike. Now that the account works, each is judged again, and
-            # a single request by its next refusal.
-            if batch_contents.split(tx, row.id, self._ledger.now()) is None:
-                batch_contents.forget_refusal(tx, row.id)
 
     def too_large(self, tx: Transaction, row: Any, note: str) -> None:
         """Split a batch in two; a single request that is too large fails."""
@@ -232,6 +210,15 @@ BROKEN_UPLOADS_ARE_413 = 3
 A proxy's early 413 response can look like a broken upload."""
 
 
+class KeyRefused(Exception):
+    """The API refuses this driver's credential; sending is halted in the ledger."""
+
+    def __init__(self, *, for_batch: bool) -> None:
+        """``for_batch``: it refused a batch, after it had accepted the list call."""
+        super().__init__()
+        self.for_batch = for_batch
+
+
 class _NotArmed(Exception):
     """The upload was aborted before its last bytes were sent."""
 
@@ -257,10 +244,6 @@ class Submission(DriverPart):
         self._probed: float | None = None
         """When the halt began that the batch under way probes; None if there was no halt."""
         self._refusals = Refusals(context)
-        self.key_refused: bool = False
-        """Whether the API refused the credential itself at the last sending."""
-        self.batch_refused: bool = False
-        """Whether it refused the credential for the batch, after the list call."""
         self.under_way: bool = False
         """Whether an intent is on disk whose outcome is not on disk yet."""
         self._answer_deadline: asyncio.Timeout | None = None
@@ -275,14 +258,13 @@ class Submission(DriverPart):
             self._answer_deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 
     async def send(self, leader: Leader, batch_id: int) -> None:
-        """Send one batch once, and record the outcome."""
+        """Send one batch once, and record the outcome. Raises `KeyRefused`."""
         try:
             await self._send(leader, batch_id)
         finally:
             self.under_way = False
 
     async def _send(self, leader: Leader, batch_id: int) -> None:
-        self.key_refused = self.batch_refused = False
         try:
             listing = await walk(self._client, lookback=self._settings.lookback)
         except (ApiError, Unreachable) as error:
@@ -351,11 +333,13 @@ class Submission(DriverPart):
         reach(CrashPoint.AFTER_RECORD)
 
     async def _count_for_batch(self, leader: Leader, batch_id: int) -> None:
+        """Count what was sent before the budgets of a batch's runs existed."""
         with self._ledger.read() as tx:
-            bounded = any_budget(tx)
-        if bounded:
-            now = self._ledger.now()
-            await in_a_thread(count_for_batch, self._ledger, leader, self._prices, batch_id, now)
+            rows = queries.runs_of_batch(tx, batch_id) if any_budget(tx) else []
+        if rows:
+            runs, now = [(run.id, run.actor) for run in rows], self._ledger.now()
+            reservations = Reservations(self._ledger, self._prices, now, leader)
+            await in_a_thread(reservations.count_for_runs, runs)
 
     async def _post(self, leader: Leader, row: Any, posts: int) -> CreateAnswer:
         length = body_length(row.request_count, row.params_bytes)
@@ -387,7 +371,7 @@ class Submission(DriverPart):
                 created = remote.created
                 if remote.id in known or created is None or created <= since:
                     continue
-                total = remote.counts.total if remote.counts is not None else 0
+                total = remote.counts.total
                 if waiting and (total == 0 or total in counts):
                     continue
                 self.stop_sending(
@@ -491,7 +475,7 @@ class Submission(DriverPart):
                         return False
                     workspaces.wait_until(tx, leader.workspace_id, None, None)
                     # The batch that probed a halted account was accepted.
-                    self._refusals.lift(tx, leader.workspace_id, probed=probed)
+                    self.lift_halt(tx, leader.workspace_id, probed=probed)
                 return True
             except LedgerError as error:
                 if error.fault == "conflict":
@@ -544,8 +528,9 @@ class Submission(DriverPart):
             elif verdict in (SendVerdict.WAIT, SendVerdict.UNKNOWN):
                 self._wait(tx, leader, note, fault.retry_after)
             else:
-                self._refusals.halt(tx, leader.workspace_id, fault)
-        self.key_refused = self.batch_refused = fault.account_reason == "credentials"
+                self.halt(tx, leader.workspace_id, fault)
+        if fault.account_reason == "credentials":
+            raise KeyRefused(for_batch=True)
 
     async def _fail_rest(self, leader: Leader, row: Any, fault: ApiFault) -> None:
         """Fail what is left of a batch whose customer is refused, some requests a transaction.
@@ -583,8 +568,9 @@ class Submission(DriverPart):
     def _failed_look(self, leader: Leader, error: ApiError | Unreachable) -> None:
         if isinstance(error, ApiError) and error.fault.account_reason is not None:
             with self._ledger.write(leader) as tx:
-                self._refusals.halt(tx, leader.workspace_id, error.fault)
-            self.key_refused = error.fault.account_reason == "credentials"
+                self.halt(tx, leader.workspace_id, error.fault)
+            if error.fault.account_reason == "credentials":
+                raise KeyRefused(for_batch=False) from error
             return
         asked = error.fault.retry_after if isinstance(error, ApiError) else None
         with self._ledger.write(leader) as tx:

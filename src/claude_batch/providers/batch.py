@@ -46,6 +46,9 @@ from claude_batch.ledger import queries, single_calls, unknown_batches, workspac
 from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import StoredCall
+from claude_batch.lifecycle.api_sessions import halted_error
+from claude_batch.lifecycle.budget_holds import held_error
+from claude_batch.lifecycle.notices import stuck_by
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.pending_call import CallOptions
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
@@ -243,6 +246,22 @@ class ClaudeBatchProvider(EngineAccess):
         future = CallFuture()
         self.engine().calls.watch(call, resolve_mode(True, self.overrides), future)
         return future
+
+    def check_unsent(self, call: StoredCall) -> None:
+        """Raise what keeps an unsent call from being sent until somebody changes it. Blocks.
+
+        That is a spent budget, or a halt. Raises `BudgetExceededError`, `AccountHaltedError`, and
+        `LedgerError`.
+        """
+        ledger, workspace_id = self.engine().ledger, self.session().workspace_id
+        with ledger.read() as tx:
+            now = ledger.now()
+            row = workspaces.workspace_row(tx, workspace_id)
+            held = stuck_by(tx, call.run_id, now)
+        if workspaces.halt_stands(row, now):
+            raise halted_error(row, call.run_id, ledger.location)
+        if held is not None and held.for_good:
+            raise held_error(call.run_id, held, ledger.location)
 
     def cancel_call(self, call: StoredCall) -> Future[None]:
         """Cancel a stored call even if it is sent, and so perhaps billed."""

@@ -13,7 +13,7 @@ from claude_batch.core.errors import ActorConfigurationError, BudgetScope
 from claude_batch.core.quantities import usd, write_usd
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import budgets, charges, cost_sums, queries
-from claude_batch.ledger.budgets import BudgetKey
+from claude_batch.ledger.budgets import Budget, BudgetKey
 from claude_batch.ledger.cost_sums import Grouping, Priced, Sums
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import limit, today
@@ -235,59 +235,31 @@ def price_unpriced(ledger: Ledger, prices: Prices, run_id: str | None = None) ->
     return count
 
 
-# Budget status ------------------------------------------------------------------------------------
+# Budgets ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetStatus:
-    """A budget and its use. Amounts are integer nano-dollars (10⁻⁹ USD)."""
-
-    scope: BudgetScope
-    name: str
-    """The run's id, the actor's name, or "" for the daily budget."""
-    budget: int
-    spent: int
-    """Cost of the answers."""
-    in_doubt: int
-    """Possible cost of requests whose answers or prices are unknown."""
-    reserved: int
-    """Maximum cost of the requests in progress."""
-
-    @property
-    def left(self) -> int:
-        """Return what may still be reserved; negative if the budget was lowered."""
-        return self.budget - self.spent - self.in_doubt - self.reserved
-
-    @property
-    def budget_usd(self) -> Decimal:
-        """`budget` in dollars, exactly."""
-        return usd(self.budget)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; ``…_usd`` are dollars."""
-        values = asdict(self)
-        values["left"] = self.left
-        for name in ("budget", "spent", "in_doubt", "reserved", "left"):
-            values[f"{name}_usd"] = values[name] / 1e9
-        return values
-
-
-def budget_statuses(ledger: Ledger, of: Sequence[BudgetKey] = ()) -> list[BudgetStatus]:
+def read_budgets(ledger: Ledger, of: Sequence[BudgetKey] = ()) -> list[Budget]:
     """Return those of these budgets that are set; without any, every budget of the ledger."""
     day = today(ledger.now())
     with ledger.read() as tx:
-        found = budgets.named_budgets(tx, of, day) if of else budgets.all_budgets(tx, day)
-    return [
-        BudgetStatus(
-            scope=each.scope,
-            name=each.name,
-            budget=each.amount,
-            spent=each.spent,
-            in_doubt=each.doubt,
-            reserved=each.reserved,
-        )
-        for each in found
-    ]
+        return budgets.named_budgets(tx, of, day) if of else budgets.all_budgets(tx, day)
+
+
+def budget_dict(budget: Budget) -> dict[str, Any]:
+    """Return plain values for JSON; ``…_usd`` are dollars."""
+    amounts = {
+        "budget": budget.amount,
+        "spent": budget.spent,
+        "in_doubt": budget.doubt,
+        "reserved": budget.reserved,
+        "left": budget.left,
+    }
+    return {
+        "scope": budget.scope,
+        "name": budget.name,
+        **amounts,
+        **{f"{name}_usd": amount / 1e9 for name, amount in amounts.items()},
+    }
 
 
 def set_budget(

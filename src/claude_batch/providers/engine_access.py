@@ -54,7 +54,7 @@ from claude_batch.lifecycle.api_sessions import (
     other_key_error,
 )
 from claude_batch.lifecycle.budget_holds import held_of
-from claude_batch.lifecycle.budget_room import count_under_way
+from claude_batch.lifecycle.budget_room import Reservations
 from claude_batch.lifecycle.contact import Contact
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.threads import REST_SECONDS, hold_at_fork
@@ -127,7 +127,7 @@ def prune(
     for run_id in going:
         # The run's requests are needed to bound the cost of answers without a price.
         price_unpriced(ledger, prices, run_id)
-        count_under_way(ledger, None, prices, [("run", run_id)], ledger.now())
+        Reservations(ledger, prices, ledger.now()).count_under_way([("run", run_id)])
         without_price = _unpriced(ledger, run_id)
         with ledger.write() as tx:
             if not queries.is_stored(tx, run_id):

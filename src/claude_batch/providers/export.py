@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any, Final, Literal, TypeAlias, get_args
+from typing import IO, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -297,15 +297,11 @@ def write_file(answers: Iterable[Answer | Success], path: str, form: Format, loc
         stream.writelines(chunks(answers, form, location))
 
 
-def final_answers(ledger: Ledger, run_id: str) -> Iterator[Answer]:
-    """Yield the results of a run so far, in order."""
-    answers = queries.answers_by_position(ledger, run_id)
-    return (answer for answer in answers if answer.state.is_final)
+_AnswerT = TypeVar("_AnswerT", bound=Answer | Success)
 
 
-def final_outputs(ledger: Ledger, run_id: str) -> Iterator[Answer | Success]:
-    """Yield the same for `chunks`, in half the time."""
-    answers = queries.outputs_by_position(ledger, run_id)
+def finals(answers: Iterable[_AnswerT]) -> Iterator[_AnswerT]:
+    """Yield the results among the requests of a run."""
     return (answer for answer in answers if answer.state.is_final)
 
 
@@ -320,7 +316,7 @@ def export_run(ledger: Ledger, run_id: str, path: str, form: Format | None) -> i
 
     def counted() -> Iterator[Answer | Success]:
         nonlocal count
-        for answer in final_outputs(ledger, run_id):
+        for answer in finals(queries.outputs_by_position(ledger, run_id)):
             count += 1
             yield answer
 

@@ -111,7 +111,8 @@ def _lost_lines(tx: Transaction, status: RunStatus) -> Iterator[str]:
     """Yield how to send the lost requests of a run again."""
     lost = status.counts.get(RequestState.LOST, 0)
     missing = unknown_batches.fetchable_lost(tx, status.run_id) if lost else 0
-    fetch = f"fetch the results again with: `claude-batch retry {status.run_id} --only missing`"
+    refetch = f"`claude-batch results {status.run_id} --refetch -o OUT`"
+    fetch = f"fetch the results again, free of charge, with: {refetch}"
     send = f"send them again with: `claude-batch unknown {status.run_id} --resubmit`"
     if missing:
         send = f"after the fetch, {send}; before it, the command sends all {lost:,} lost requests"

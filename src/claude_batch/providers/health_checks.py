@@ -74,6 +74,22 @@ class Finding:
         return {name: value for name, value in asdict(self).items() if name != "cause"}
 
 
+def _ok(check: str, message: str) -> Finding:
+    return Finding(check=check, level="ok", message=message)
+
+
+def _warning(check: str, message: str, remedy: str = "") -> Finding:
+    return Finding(check=check, level="warning", message=message, remedy=remedy)
+
+
+def _fault(check: str, message: str, remedy: str = "", cause: Cause = "other") -> Finding:
+    return Finding(check=check, level="fault", message=message, remedy=remedy, cause=cause)
+
+
+def _ledger_fault(check: str, message: str, remedy: str = "") -> Finding:
+    return _fault(check, message, remedy, cause="ledger")
+
+
 # The ledger ---------------------------------------------------------------------------------------
 
 
@@ -88,9 +104,7 @@ def check_ledger(location: str) -> Iterator[Finding]:
         yield _ledger_fault("ledger", str(error))
         return
     if not has_ledger(str(path)):
-        yield Finding(
-            check="ledger", level="ok", message=f"none at {path} yet; `claude-batch run` creates it"
-        )
+        yield _ok("ledger", f"none at {path} yet; `claude-batch run` creates it")
         if (fault := _check_state_dir()) is not None:
             yield fault
         yield from _check_disk(path, 0)
@@ -112,19 +126,16 @@ def _check_server(location: str) -> Iterator[Finding]:
     try:
         if not exists_on_server(location):
             shown = without_password(location)
-            message = f"none at {shown} yet; `claude-batch run` creates it"
-            yield Finding(check="ledger", level="ok", message=message)
+            yield _ok("ledger", f"none at {shown} yet; `claude-batch run` creates it")
             return
         ledger = Ledger(location)
     except LedgerError as error:
         yield _ledger_fault("ledger", str(error))
         return
     try:
-        megabytes = f"{ledger.size().data / 1_000_000:,.1f} MB"
-        yield Finding(check="ledger", level="ok", message=f"{ledger.location}, {megabytes}")
+        yield _ok("ledger", f"{ledger.location}, {_megabytes(ledger.size().data)}")
         if (weakness := ledger.weakness()) is not None:
-            message, remedy = weakness
-            yield Finding(check="ledger", level="warning", message=message, remedy=remedy)
+            yield _warning("ledger", *weakness)
         with ledger.read() as tx:
             facts, rows = queries.metadata_of(tx), queries.workspaces_of(tx)
             waiting = queries.waiting_workspaces(tx)
@@ -132,23 +143,17 @@ def _check_server(location: str) -> Iterator[Finding]:
         if not may_store:
             why = "its user may not create temporary tables, and every run needs them"
             yield _ledger_fault("access", why, "Grant the user TEMPORARY on the database")
-        yield _check_version(int(facts["schema_version"]))
-        yield _check_mark(facts, location)
-        yield from _check_workspaces(rows, waiting, location)
+        yield from _check_facts(facts, rows, waiting, location)
         workers = ledger.workers()
     except LedgerError as error:
         yield _ledger_fault("ledger", str(error))
         return
     finally:
         ledger.close()
-    driving = sum(1 for each in workers if each.drives)
-    words = count_of(driving, "process drives", "processes drive")
-    message = f"{words} the ledger now, of {len(workers)} that use it"
-    yield Finding(check="driver", level="ok", message=message)
-
-
-def _ledger_fault(check: str, message: str, remedy: str = "") -> Finding:
-    return Finding(check=check, level="fault", message=message, remedy=remedy, cause="ledger")
+    driving = count_of(
+        sum(1 for each in workers if each.drives), "process drives", "processes drive"
+    )
+    yield _ok("driver", f"{driving} the ledger now, of {len(workers)} that use it")
 
 
 _RECOVER = "claude-batch ledger recover"
@@ -172,8 +177,7 @@ def _check_content(path: Path, examined: Examined, location: str) -> Iterator[Fi
             "Name the new one with --ledger or CLAUDE_BATCH_LEDGER",
         )
         return
-    megabytes = f"{_size(path) / 1_000_000:,.1f} MB"
-    yield Finding(check="ledger", level="ok", message=f"{path}, {megabytes}")
+    yield _ok("ledger", f"{path}, {_megabytes(_size(path))}")
     if examined.damage:
         yield _ledger_fault(
             "integrity",
@@ -181,10 +185,21 @@ def _check_content(path: Path, examined: Examined, location: str) -> Iterator[Fi
             _USE_A_BACKUP + command_naming(_RECOVER, location),
         )
     else:
-        yield Finding(check="integrity", level="ok", message="SQLite found no damage")
-    yield _check_version(int(version))
+        yield _ok("integrity", "SQLite found no damage")
+    yield from _check_facts(meta, examined.workspaces, examined.waiting, location)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:,.1f} MB"
+
+
+def _check_facts(
+    meta: Mapping[str, str], workspaces: list[dict[str, Any]], waiting: set[int], location: str
+) -> Iterator[Finding]:
+    """Yield what the ledger's own rows show; ``workspaces`` and ``waiting`` as below."""
+    yield _check_version(int(meta["schema_version"]))
     yield _check_mark(meta, location)
-    yield from _check_workspaces(examined.workspaces, examined.waiting, location)
+    yield from _check_workspaces(workspaces, waiting, location)
 
 
 def _check_version(version: int) -> Finding:
@@ -197,7 +212,7 @@ def _check_version(version: int) -> Finding:
         )
     if version < SCHEMA_VERSION:
         words += f"; the next command migrates it to {SCHEMA_VERSION}, and keeps a copy"
-    return Finding(check="schema", level="ok", message=words)
+    return _ok("schema", words)
 
 
 def _check_state_dir() -> Finding | None:
@@ -227,26 +242,21 @@ def _check_mark(meta: Mapping[str, str], location: str) -> Finding:
     except LedgerError as error:
         return _ledger_fault("mark", str(error))
     if mark is None:
-        return Finding(check="mark", level="ok", message="none yet; the first batch creates it")
+        return _ok("mark", "none yet; the first batch creates it")
     incarnations = {meta["incarnation"], *meta.get("former_incarnations", "").split()}
     if not is_known(mark, frozenset(incarnations), int(meta.get("posts", 0))):
-        return Finding(
-            check="mark",
-            level="fault",
-            message=f"the ledger has forgotten sendings that {path} counts: it was restored, or "
-            "copied without its -wal file",
-            remedy=command_naming(_RECOVER, location),
+        return _fault(
+            "mark",
+            f"the ledger has forgotten sendings that {path} counts: it was restored, or copied "
+            "without its -wal file",
+            command_naming(_RECOVER, location),
             cause="halted",
         )
     ahead = mark.written - time.time()
     if ahead > _MOST_SKEW:
-        return Finding(
-            check="mark",
-            level="warning",
-            message=f"it was written {roughly(ahead)} in the future, so the clock was set back",
-            remedy="Set the clock",
-        )
-    return Finding(check="mark", level="ok", message="the ledger has every sending that it counts")
+        words = f"it was written {roughly(ahead)} in the future, so the clock was set back"
+        return _warning("mark", words, "Set the clock")
+    return _ok("mark", "the ledger has every sending that it counts")
 
 
 def _check_workspaces(
@@ -263,20 +273,17 @@ def _check_workspaces(
         if row.get("behind") is not None or reason == "ledger_behind":
             # No other command ends this halt, whatever halted it before.
             why = f": {words}" if reason == "ledger_behind" else ""
-            yield Finding(
-                check="sending",
-                level="fault",
-                message=f"halted at {where} until the ledger is recovered{why}",
-                remedy=command_naming(_RECOVER, location),
+            yield _fault(
+                "sending",
+                f"halted at {where} until the ledger is recovered{why}",
+                command_naming(_RECOVER, location),
                 cause="halted",
             )
         elif row.get("halted") is not None and (row["id"] in waiting or reason in UNPROBED):
-            yield Finding(
-                check="sending",
-                level="fault",
-                message=f"halted at {where}: {words}",
-                remedy="Correct the cause, then run: "
-                + command_naming(remedy_of(reason), location),
+            yield _fault(
+                "sending",
+                f"halted at {where}: {words}",
+                f"Correct the cause, then run: {command_naming(remedy_of(reason), location)}",
                 cause="halted",
             )
 
@@ -290,7 +297,7 @@ def _check_drivers(path: Path) -> Finding:
     words = "no process drives the ledger now"
     if taken:
         words = f"{count_of(len(taken), 'process drives', 'processes drive')} the ledger now"
-    return Finding(check="driver", level="ok", message=words)
+    return _ok("driver", words)
 
 
 def _is_free(lock_file: Path, ledger: Path) -> bool:
@@ -326,16 +333,15 @@ def _check_disk(path: Path, size: int) -> Iterator[Finding]:
     free = shutil.disk_usage(folder).free
     words = f"{free / 1_000_000:,.0f} MB free in {folder}"
     if free < _LEAST_FREE:
-        yield Finding(check="disk", level="fault", message=words, remedy="Make room on the disk")
+        yield _fault("disk", words, "Make room on the disk")
     elif free < size:
-        yield Finding(
-            check="disk",
-            level="warning",
-            message=f"{words}, which is less than the ledger's {size / 1_000_000:,.0f} MB",
-            remedy="Make room for a backup, and for the copy that a migration keeps",
+        yield _warning(
+            "disk",
+            f"{words}, which is less than the ledger's {size / 1_000_000:,.0f} MB",
+            "Make room for a backup, and for the copy that a migration keeps",
         )
     else:
-        yield Finding(check="disk", level="ok", message=words)
+        yield _ok("disk", words)
     yield _check_sync(folder)
 
 
@@ -350,20 +356,16 @@ def _check_sync(folder: Path) -> Finding:
             os.close(descriptor)
             probe.unlink()
     except OSError as error:
-        return Finding(
-            check="sync",
-            level="fault",
-            message=f"no file can be written and synced in {folder}: {error.strerror}",
-            remedy="Correct the permissions or the disk, or name another ledger with --ledger",
+        return _fault(
+            "sync",
+            f"no file can be written and synced in {folder}: {error.strerror}",
+            "Correct the permissions or the disk, or name another ledger with --ledger",
         )
     took = time.monotonic() - begun
-    level: Level = "warning" if took > _SLOW_SYNC else "ok"
-    return Finding(
-        check="sync",
-        level=level,
-        message=f"a file was written and synced in {took * 1000:,.0f} ms",
-        remedy="Move the ledger to a faster disk" if level == "warning" else "",
-    )
+    words = f"a file was written and synced in {took * 1000:,.0f} ms"
+    if took > _SLOW_SYNC:
+        return _warning("sync", words, "Move the ledger to a faster disk")
+    return _ok("sync", words)
 
 
 # Versions -----------------------------------------------------------------------------------------
@@ -385,7 +387,7 @@ def check_versions(location: str) -> Finding:
     if not on_server(location) and (why := version_fault()):
         return _ledger_fault("versions", why)
     found = ", ".join(f"{name} {version}" for name, version in versions().items())
-    return Finding(check="versions", level="ok", message=found)
+    return _ok("versions", found)
 
 
 # The API and the clock ----------------------------------------------------------------------------
@@ -413,34 +415,34 @@ async def _check_key(base_url: str | None, api_key_env: str | None) -> Finding:
         given = find_credentials(base_url, None, api_key_env)
         connection = Connection(base_url=given.get("base_url"), api_key=given.get("api_key"))
     except (ActorConfigurationError, CredentialFault) as error:
-        return Finding(check="key", level="fault", message=str(error), remedy=remedy)
+        return _fault("key", str(error), remedy)
     try:
         if not connection.credential:
-            words = "none is set; sending needs one (ANTHROPIC_API_KEY, or --api-key-env)"
-            return Finding(check="key", level="ok", message=words)
+            return _ok(
+                "key", "none is set; sending needs one (ANTHROPIC_API_KEY, or --api-key-env)"
+            )
         async with asyncio.timeout(_CALL_SECONDS):
             response = await connection.send("GET", "/v1/messages/batches", params={"limit": 1})
     except (Unreachable, TimeoutError) as error:
-        words = f"it was not checked: {_reason(error, connection.redaction)}"
-        return Finding(check="key", level="warning", message=words, remedy="Try again")
+        why = _reason(error, connection.redaction)
+        return _warning("key", f"it was not checked: {why}", "Try again")
     finally:
         await connection.aclose()
     if response.is_success:
         name = header_word(response.headers, "anthropic-workspace-id")
-        words = "the API accepts it" if name is None else f"the API accepts it, in workspace {name}"
-        return Finding(check="key", level="ok", message=words)
+        return _ok("key", f"the API accepts it{'' if name is None else f', in workspace {name}'}")
     fault = connection.fault_of(response)
     words = f"HTTP {fault.status}: {fault.message}"
     if fault.account_reason is None:
-        return Finding(check="key", level="warning", message=f"it was not checked: {words}")
-    return Finding(check="key", level="fault", message=words, remedy=remedy, cause="halted")
+        return _warning("key", f"it was not checked: {words}")
+    return _fault("key", words, remedy, cause="halted")
 
 
 async def _check_way(base_url: str | None) -> list[Finding]:
     try:
         connection = Connection(base_url=base_url, api_key="")
     except ActorConfigurationError as error:
-        return [Finding(check="api", level="fault", message=str(error))]
+        return [_fault("api", str(error))]
     where = connection.base_url
     try:
         async with asyncio.timeout(_CALL_SECONDS):
@@ -457,26 +459,24 @@ async def _check_way(base_url: str | None) -> list[Finding]:
     fault = connection.fault_of(response)
     words = f"{where} answers with HTTP {status}"
     if status == 401 and fault.error_type is not None:
-        found = Finding(check="api", level="ok", message=f"{words}, as it must without a key")
+        found = _ok("api", f"{words}, as it must without a key")
     elif response.is_success:
-        found = Finding(check="api", level="ok", message=f"{words}, also without a key")
+        found = _ok("api", f"{words}, also without a key")
     elif fault.passes:
-        found = Finding(
-            check="api",
-            level="warning",
-            message=f"{words}: {fault.message}",
-            remedy="Try again later; https://status.claude.com reports outages",
+        found = _warning(
+            "api",
+            f"{words}: {fault.message}",
+            "Try again later; https://status.claude.com reports outages",
         )
     else:
         remedy = "Check the base URL (--base-url, ANTHROPIC_BASE_URL), and any proxy"
         if status == 404:
             advice = base_url_advice(where)
             remedy = f"{advice[0].upper()}{advice[1:]}, or check any proxy"
-        found = Finding(
-            check="api",
-            level="fault",
-            message=f"{words} where the Message Batches API answers with 401: {fault.message}",
-            remedy=remedy,
+        found = _fault(
+            "api",
+            f"{words} where the Message Batches API answers with 401: {fault.message}",
+            remedy,
         )
     now = server_time(response.headers)
     return [found] if now is None else [found, _check_clock(now - (sent + received) / 2)]
@@ -507,7 +507,7 @@ def _unreachable(
     if redaction.proxy is not None:
         remedy += "; the proxy is named by HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
     message = f"{where} cannot be reached: {words} ({reason or _reason(error, redaction)})"
-    return Finding(check="api", level="fault", message=message, remedy=remedy)
+    return _fault("api", message, remedy)
 
 
 def _reason(error: Exception, redaction: Redaction) -> str:
@@ -519,11 +519,10 @@ def _check_clock(ahead: float) -> Finding:
     # The server's time has whole seconds.
     off = max(0.0, abs(ahead) - 1)
     if off <= _MOST_SKEW:
-        return Finding(check="clock", level="ok", message="agrees with the server's")
+        return _ok("clock", "agrees with the server's")
     relation = "behind" if ahead > 0 else "ahead of"
-    return Finding(
-        check="clock",
-        level="warning",
-        message=f"{roughly(off)} {relation} the server's",
-        remedy="Set the clock; budgets by day, deadlines and schedules follow it",
+    return _warning(
+        "clock",
+        f"{roughly(off)} {relation} the server's",
+        "Set the clock; budgets by day, deadlines and schedules follow it",
     )

@@ -201,11 +201,14 @@ class MiddlewareRunner(Middlewares):
 
     async def after_all(
         self, actor: str, results: Iterable[ActorResult], kept: str, read: Reader
-    ) -> AsyncIterator[list[ActorResult]]:
+    ) -> AsyncIterator[Iterable[ActorResult]]:
         """Yield a run's results as the middleware returns them, in order, a few at a time.
 
         ``read`` makes the result that the user's function and the caller get.
         """
+        if not self:
+            yield map(read, results)
+            return
         for some in _chunks(results, RESULTS_AT_ONCE):
             passed = [read(each) for each in await self._after_some(actor, some, kept)]
             await self.finish(actor, passed)
@@ -213,8 +216,11 @@ class MiddlewareRunner(Middlewares):
 
     def after_all_sync(
         self, actor: str, results: Iterable[ActorResult], kept: str, read: Reader
-    ) -> Iterator[list[ActorResult]]:
+    ) -> Iterator[Iterable[ActorResult]]:
         """Run `after_all` synchronously, with or without a running event loop."""
+        if not self:
+            yield map(read, results)
+            return
         for some in _chunks(results, RESULTS_AT_ONCE):
             passed = [read(each) for each in wait_on_a_loop(self._after_some(actor, some, kept))]
             self.finish_sync(actor, passed)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Collection
 
 import msgspec
 
-from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import PreflightError, request_name
+from claude_batch.ledger import budgets
 from claude_batch.ledger.budgets import TokenCount
 from claude_batch.lifecycle.api_sessions import ApiSession
 from claude_batch.lifecycle.engine import Engine
@@ -66,6 +65,7 @@ class Preflight:
         """
         self._engine = engine
         self._client = session.client
+        self._workspace_id = session.workspace_id
         self._always = always
         self._spare_single = spare_single
         self._plain: LaneHeaders | None = None
@@ -87,20 +87,18 @@ class Preflight:
         else:
             self._left_out += 1
 
-    @property
-    def shapes(self) -> Collection[bytes]:
-        """Digests of the shapes found so far."""
-        return self._samples.keys()
+    def check(self, requests: int) -> None:
+        """Check the shapes of a run of so many requests; the token counts improve estimates.
 
-    def check(self, requests: int, known: Collection[bytes]) -> list[TokenCount]:
-        """Check the shapes of a run of so many requests; return the token counts.
-
-        ``known`` are shapes that the API has accepted before. They are checked again only for a
-        large run, because a model may have been retired since.
+        Shapes that the API has accepted before are checked again only for a large run, because a
+        model may have been retired since.
 
         Raises `PreflightError`. Blocks. An API that is unreachable or too slow does not reject the
         run.
         """
+        ledger = self._engine.ledger
+        shapes = self._samples.keys()
+        known = ledger.query(lambda tx: budgets.counted_shapes(tx, self._workspace_id, shapes))
         large = self._always or requests >= FROM_REQUESTS
         samples = [
             (shape, sample)
@@ -108,7 +106,7 @@ class Preflight:
             if large or shape not in known
         ]
         if not samples:
-            return []
+            return
         if self._left_out:
             _log.warning(
                 "checking %d shapes of requests before sending; %d requests of other shapes are "
@@ -137,7 +135,10 @@ class Preflight:
                     extra={"for_people": True},
                 )
                 break
-        return counted
+        if counted:
+            now = ledger.now()
+            # Counts that are stored twice change no estimate.
+            ledger.apply(lambda tx: budgets.add_token_counts(tx, self._workspace_id, counted, now))
 
     async def _ask(
         self, samples: list[_Sample], bodies: list[bytes]
@@ -184,18 +185,3 @@ def _refusal(sample: _Sample, fault: ApiFault) -> PreflightError:
         key=sample.key,
         error_type=fault.error_type,
     )
-
-
-def preflight_of(
-    mode: BatchProcessingMode,
-    session: ApiSession,
-    engine: Engine,
-    *,
-    drives: bool,
-    spare_single: bool,
-) -> Preflight | None:
-    """Return the preflight for a run of this mode before it is packed, or None if none is due."""
-    if mode.preflight is False or (mode.preflight == "auto" and not drives):
-        return None  # a process that only stores has no contact with the API
-    always = mode.preflight is True
-    return Preflight(engine, session, always=always, spare_single=spare_single)

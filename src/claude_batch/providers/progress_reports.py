@@ -485,8 +485,15 @@ def _next(batch: BatchStatus, now: float) -> str:
     return f"in {roughly(max(1, left))}" if left > 0 else "now"
 
 
-def run_details(status: RunStatus, more: Iterable[str | RenderableType] = ()) -> Group:
-    """Return a run's states, what it waits for, ``more`` lines, and its batches."""
+def run_details(
+    status: RunStatus,
+    more: Iterable[str | RenderableType] = (),
+    completed: Callable[[str], str] = str,
+) -> Group:
+    """Return a run's states, what it waits for, ``more`` lines, and its batches.
+
+    ``completed`` adds flags to the commands in a line.
+    """
     from rich.console import Group
 
     now = _moment(status)
@@ -502,7 +509,7 @@ def run_details(status: RunStatus, more: Iterable[str | RenderableType] = ()) ->
             # A worker that finishes a run does not write its output: it may be another machine's.
             written = " (not written yet)"
             if status.finished:
-                command = f"`claude-batch resume {status.run_id}`"
+                command = completed(f"`claude-batch resume {status.run_id}`")
                 written = f" (not written yet; write it with {command})"
         lines.append(f"output: {status.output}{written}")
     if status.waiting_for:

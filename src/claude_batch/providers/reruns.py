@@ -289,22 +289,16 @@ def _lost(row: Record, reason: str) -> UnknownSending:
     )
 
 
-class NotSent(NamedTuple):
-    """Why `decide_unknown` has sent none of a run's requests again."""
-
-    why: str
-    """Follows the run's id in a sentence."""
-    undecided: bool
-    """True if giving up ends requests of the run; False if its open ones end by themselves."""
-
-
 class Decision(NamedTuple):
     """What `decide_unknown` has done."""
 
     requests: int
     """Number of requests that are queued again, or have ended as lost."""
-    not_sent: NotSent | None = None
-    """The reason if requests could not be queued again."""
+    refusal: str = ""
+    """Why requests were not queued again; follows the run's id in a sentence."""
+    undecided: bool = False
+    """With a refusal: whether giving up ends requests of the run; its open ones end by themselves
+    otherwise."""
 
 
 def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> Decision:
@@ -328,6 +322,6 @@ def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> Decision:
                 why = PAST_MARGIN
         if why:
             has_some = undecided or unknown_batches.runs_with_lost(tx, run_id)
-            return Decision(0, NotSent(why, bool(undecided)) if has_some else None)
+            return Decision(0, why, bool(undecided)) if has_some else Decision(0)
         queued = [unknown_batches.resubmit(tx, row.id, now=now, run_id=run_id) for row in undecided]
         return Decision(sum(queued) + unknown_batches.resubmit_lost(tx, run_id, now))

@@ -23,9 +23,15 @@ from typing import Any, TypeVar
 
 from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
-from claude_batch.core.errors import ActorError, BudgetExceededError, LedgerError
+from claude_batch.core.errors import (
+    ActorConfigurationError,
+    ActorError,
+    BudgetExceededError,
+    LedgerError,
+)
 from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.quantities import nano_dollars
+from claude_batch.core.settings import check_arguments
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import (
     cancellations,
@@ -46,7 +52,7 @@ from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.export import (
     Format,
     export_run,
-    final_answers,
+    finals,
     make_folder,
     rows_of,
     run_summary,
@@ -65,7 +71,7 @@ from claude_batch.providers.result_cursor import (
     ResultGroup,
     at_input,
 )
-from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter
+from claude_batch.providers.run_waiter import LONGEST_REST, RunWaiter
 from claude_batch.providers.run_writer import Beside, keeps_places, warn_of_displaced
 from claude_batch.providers.status import RunStatus, require_run, status_in
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
@@ -110,7 +116,6 @@ class Run(Closing):
         row = engine.ledger.query(lambda tx: require_run(engine.ledger, tx, run_id))
         self.id: str = row.id
         """The run's id: ``run-`` and ten characters."""
-        self._access = RunAccess(engine_access, self.id)
         self.output: OutputFormat[Any] | None = None
         """Format that parses the answers in `results` without an ``output_format``."""
         self.ordered: bool = True
@@ -129,20 +134,12 @@ class Run(Closing):
         self._row = row
         self._stamp = stamp
         self._progress: ProgressReader | None = None
-        chosen = settings or {}
-        wait: float = chosen.get("max_wait", row.max_wait)
-        # Counted from enqueueing, across restarts. Once it has passed, a process that opens the run
-        # again (``resume``) waits for the same duration again.
-        deadline = row.created + wait
-        now = self._engine.ledger.now()
-        again = deadline <= now or (rerun is not None and bool(rerun.queued))
         self._waiter = RunWaiter(
-            self._access,
-            deadline=now + wait if again else deadline,
-            max_wait=wait,
-            on_timeout=chosen.get("on_timeout", row.on_timeout),
+            engine_access,
+            row,
+            settings or {},
             cancel=self.cancel_sync,
-            intervals=_intervals(chosen),
+            again=rerun is not None and bool(rerun.queued),
         )
         # A cancellation was in progress: the requests it withdraws are retried once it has ended.
         self._cancelling = rerun is not None and rerun.cancelling
@@ -165,7 +162,17 @@ class Run(Closing):
 
     @property
     def _engine(self) -> Engine:
-        return self._access.engine
+        if self._engine_access.closed:
+            raise ActorConfigurationError(
+                f"{self.id} is closed, with the provider that it was opened with; open it again "
+                f"with cb.open_run({self.id!r}, ledger={self._engine_access.shown_location!r})"
+            )
+        return self._engine_access.engine()
+
+    def _while_open(self, work: Generator[Pause | Any, Any, None]) -> Generator[Any, Any, None]:
+        """Do work that waits; raise `EngineStoppedError` if the provider is closed."""
+        with self._engine_access.open_for(self.id):
+            yield from work
 
     def outstanding(self) -> Outstanding:
         """Return what a process needs to continue the run; cheaper than `status`."""
@@ -230,11 +237,11 @@ class Run(Closing):
         keeps this one from it, the API cannot be reached or asks to wait, or ``max_wait`` has
         passed. Raises `AccountHaltedError`.
         """
-        await _only(step_async(self._access.while_open(self._sent())))
+        await _only(step_async(self._while_open(self._sent())))
 
     def wait_until_sent_sync(self) -> None:
         """Run `wait_until_sent` synchronously, with or without a running event loop."""
-        next(step_sync(self._access.while_open(self._sent())))
+        next(step_sync(self._while_open(self._sent())))
 
     async def results(
         self,
@@ -294,13 +301,10 @@ class Run(Closing):
             counts = queries.request_counts(tx, self.id)
 
         def group(state: RequestState) -> ResultGroup[Any]:
-            def pages() -> Generator[Pause | list[ActorResult], Any, None]:
-                return self._pages_of(state)
-
             return ResultGroup(
                 counts.get(state, 0),
-                lambda: self._read_async(pages(), output),
-                lambda: self._read_sync(pages(), output),
+                lambda: self._read_async(self._pages_of(state), output),
+                lambda: self._read_sync(self._pages_of(state), output),
             )
 
         return Outcomes({state: group(state) for state in RequestState if state.is_final})
@@ -322,16 +326,20 @@ class Run(Closing):
     async def _read_async(
         self, pages: Generator[Pause | Any, Any, None], output: OutputFormat[Any] | None
     ) -> AsyncIterator[ActorResult[Any]]:
+        read = partial(self._parsed, output)
         async for page in step_async(pages):
-            async for some in self._handed_over(self._with_contexts(page), output):
+            found = self._with_contexts(page)
+            async for some in self._middleware.after_all(self._row.actor, found, self._kept, read):
                 for result in some:
                     yield result
 
     def _read_sync(
         self, pages: Generator[Pause | Any, Any, None], output: OutputFormat[Any] | None
     ) -> Iterator[ActorResult[Any]]:
+        read = partial(self._parsed, output)
         for page in step_sync(pages):
-            for some in self._handed_over_sync(self._with_contexts(page), output):
+            found = self._with_contexts(page)
+            for some in self._middleware.after_all_sync(self._row.actor, found, self._kept, read):
                 yield from some
 
     def _with_contexts(self, page: list[ActorResult]) -> list[ActorResult]:
@@ -440,7 +448,7 @@ class Run(Closing):
 
     def fetch_missing(self) -> Refetched:
         """Run `refetch_sync`, and also return what is still missing or unavailable from the API."""
-        engine, session = self._engine, self._access.session()
+        engine, session = self._engine, self._engine_access.session()
         work = refetch(engine.ledger, session.client, engine.settings, self.id, engine.prices)
         fetched = engine.do(work).result()
         if fetched.found:
@@ -610,7 +618,7 @@ class Run(Closing):
             work = reported(
                 work, chosen, lambda: self._engine.read(self._look), lambda: self._engine.version
             )
-        return self._access.while_open(work)
+        return self._while_open(work)
 
     def _look(self) -> tuple[RunStatus, Progress] | None:
         try:
@@ -643,7 +651,7 @@ class Run(Closing):
             )
             return
         seen = self.last_ending()
-        answers = final_answers(self._engine.ledger, self.id)
+        answers = finals(self.answers())
         status = self.status()
         summary = run_summary(status, self.cost(status=status))
         ledger, before = self._engine.ledger, self._delivery
@@ -688,6 +696,8 @@ class Run(Closing):
         self._cancelling = False
 
     def _pages(self, ordered: bool) -> Generator[Pause | list[ActorResult], Any, None]:
+        check_arguments(bool, ordered=ordered)
+        ordered = ordered is not False
         yield from self._until_settled()
         total = self._row.request_count
         cursor = ResultCursor(self._engine.ledger, self.id, total, self._result, ordered=ordered)
@@ -732,33 +742,7 @@ class Run(Closing):
             "return it, at no cost"
         )
 
-    async def _handed_over(
-        self, page: list[ActorResult], output: OutputFormat[Any] | None
-    ) -> AsyncIterator[Iterable[ActorResult]]:
-        """Yield parsed results as the provider's middleware returns them."""
-        runner, read = self._middleware, partial(self._parsed, output)
-        if not runner:
-            yield map(read, page)
-        else:
-            async for some in runner.after_all(self._row.actor, page, self._kept, read):
-                yield some
-
-    def _handed_over_sync(
-        self, page: list[ActorResult], output: OutputFormat[Any] | None
-    ) -> Iterator[Iterable[ActorResult]]:
-        runner, read = self._middleware, partial(self._parsed, output)
-        if not runner:
-            yield map(read, page)
-        else:
-            yield from runner.after_all_sync(self._row.actor, page, self._kept, read)
-
 
 async def _only(items: AsyncIterator[_T]) -> _T:
     [item] = [each async for each in items]
     return item
-
-
-def _intervals(settings: Mapping[str, Any]) -> tuple[float | None, float | None] | None:
-    """Return the shortest and the longest interval of polls, if a caller asked for one of them."""
-    asked = settings.get("poll_interval"), settings.get("max_poll_interval")
-    return None if asked == (None, None) else asked

@@ -43,7 +43,7 @@ from claude_batch.providers.middleware_runner import (
     Prepared,
     request_or_error,
 )
-from claude_batch.providers.preflight import preflight_of
+from claude_batch.providers.preflight import Preflight
 from claude_batch.providers.responder import ProviderPart, conversation_settings_of
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
@@ -214,9 +214,11 @@ class RunStorage(ProviderPart):
         session, engine = self._engine_access.session(), self._engine_access.engine()
         encoder, conversation = self._encoders.of(actor), conversation_settings_of(actor)
         uploads = Uploads(engine, session) if self._drive else None
-        preflight = preflight_of(
-            mode, session, engine, drives=self._drive, spare_single=options.spare_single
-        )
+        always = mode.preflight is True
+        preflight = None  # a process that only stores has no contact with the API
+        if always or (mode.preflight == "auto" and self._drive):
+            spare_single = options.spare_single
+            preflight = Preflight(engine, session, always=always, spare_single=spare_single)
         here = session.client.base_url
 
         def identity(address: str) -> bytes:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
+from claude_batch.core.errors import BatchTimeoutError
 from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
 from claude_batch.ledger import conversations, enqueue, queries, unknown_batches, workspaces
 from claude_batch.lifecycle.api_sessions import (
     TAKEOVER,
-    ApiSession,
     halted_error,
     other_key_error,
     run_timed_out_error,
@@ -46,74 +45,40 @@ _T = TypeVar("_T")
 _SENT = (BatchState.SUBMITTING, *AT_API)
 
 
-class RunAccess:
-    """A run's access to its ledger and to the API, as long as its provider is open."""
-
-    def __init__(self, engine_access: EngineAccess, run_id: str) -> None:
-        self.engine_access: EngineAccess = engine_access
-        self.run_id: str = run_id
-
-    @property
-    def engine(self) -> Engine:
-        """The engine of the ledger. Raises `ActorConfigurationError` if the provider is closed."""
-        self._check_open()
-        return self.engine_access.engine()
-
-    def session(self) -> ApiSession:
-        """Return the connection to the API, opened if necessary."""
-        self._check_open()
-        return self.engine_access.session()
-
-    def while_open(self, work: Generator[Pause | Any, Any, None]) -> Generator[Any, Any, None]:
-        """Do work that waits; raise `EngineStoppedError` if the provider is closed."""
-        with self.engine_access.open_for(self.run_id):
-            yield from work
-
-    @property
-    def drives(self) -> bool:
-        """Whether this process sends and polls."""
-        return self.engine_access.drives
-
-    def _check_open(self) -> None:
-        if self.engine_access.closed:
-            raise ActorConfigurationError(
-                f"{self.run_id} is closed, with the provider that it was opened with; open it "
-                f"again with cb.open_run({self.run_id!r}, "
-                f"ledger={self.engine_access.shown_location!r})"
-            )
-
-
 class RunWaiter:
     """Waits for a run, in steps that do not block (see `Pause`)."""
 
     def __init__(
         self,
-        access: RunAccess,
+        engine_access: EngineAccess,
+        run: Any,
+        settings: Mapping[str, Any],
         *,
-        deadline: float,
-        max_wait: float,
-        on_timeout: str,
         cancel: Callable[[], None],
-        intervals: tuple[float | None, float | None] | None = None,
+        again: bool,
     ) -> None:
-        """Set up the wait; ``cancel`` cancels the run if ``on_timeout`` is ``cancel``.
+        """Set up the wait for a run, given its row; ``settings`` count instead of the run's own.
 
-        ``intervals``: the shortest and the longest time between two checks of the run's batches, if
-        they shall change.
+        ``cancel`` cancels the run if ``on_timeout`` is ``cancel``. ``again``: requests were queued
+        again, so that the time limit begins now.
         """
-        self._access = access
-        self._run_id = access.run_id
-        self._deadline = deadline
+        self._engine_access = engine_access
+        self._run_id = str(run.id)
+        self._max_wait: float = settings.get("max_wait", run.max_wait)
+        # Counted from enqueueing, across restarts. Once it has passed, a process that opens the run
+        # again (``resume``) waits for the same duration again.
+        self._deadline: float = run.created + self._max_wait
+        if again or self._deadline <= self._engine.ledger.now():
+            self.restart()
         self._offset = self._clock_offset()
-        self._max_wait = max_wait
-        self._on_timeout = on_timeout
+        self._on_timeout: str = settings.get("on_timeout", run.on_timeout)
         self._cancel = cancel
-        self._intervals = intervals
+        self._intervals = settings.get("poll_interval"), settings.get("max_poll_interval")
         self._may_lift = False
 
     @property
     def _engine(self) -> Engine:
-        return self._access.engine
+        return self._engine_access.engine()
 
     def _clock_offset(self) -> float:
         """Return how far the ledger's clock is ahead of the monotonic one, which stops in sleep."""
@@ -129,7 +94,7 @@ class RunWaiter:
 
     def begin(self) -> Wait:
         """Begin to wait for what one caller wants of the run."""
-        return Wait(self, self._access)
+        return Wait(self, self._engine_access, self._run_id)
 
     def until_final(self) -> Generator[Pause | None, Any, None]:
         """Wait until every request of the run has its final state."""
@@ -160,7 +125,7 @@ class RunWaiter:
                 raise halted_error(workspace, self._run_id, self._location)
             if not driven or self._engine.ledger.now() >= self._deadline:
                 return
-            _, session = yield Pause(self._access.engine_access.opening())
+            _, session = yield Pause(self._engine_access.opening())
             if (
                 workspace.wait_until or 0
             ) > self._engine.ledger.now() or session.driver.contact.failures:
@@ -188,7 +153,7 @@ class RunWaiter:
                 if at_limit(states, row.parallel_batches):
                     waits = unsent
             workspace = workspaces.workspace_row(tx, own or row.workspace_id)
-        driven = self._access.drives or self._engine.ledger.has_leader(row.workspace_id)
+        driven = self._engine_access.drives or self._engine.ledger.has_leader(row.workspace_id)
         return unsent, workspace, waits, driven
 
     def _untried(self) -> int | None:
@@ -197,9 +162,9 @@ class RunWaiter:
         Until then, the errors of an earlier key do not matter. Call this before reading the ledger,
         so that the ledger data is not older.
         """
-        session = self._access.session()
+        session = self._engine_access.session()
         own = session.workspace_id
-        return own if self._access.drives and not session.driver.contact.made else None
+        return own if self._engine_access.drives and not session.driver.contact.made else None
 
     def _check_hope(self) -> int:
         """Return how many requests are unknown; raise if the run needs its user to go on.
@@ -207,7 +172,7 @@ class RunWaiter:
         It needs another key and no process with that key drives it, or its workspace is halted and
         the API has none of its batches, or only another budget would release it.
         """
-        session = self._access.session()
+        session = self._engine_access.session()
         # Before the ledger is read: the contact may link the run's workspace and the session's.
         made = session.driver.contact.made
         own = session.workspace_id
@@ -227,9 +192,9 @@ class RunWaiter:
             if held is not None and conversations.continuing_counts(tx, self._run_id).all:
                 held = None  # a conversation still continues
         # While our own key is untried, the errors of an earlier key do not matter.
-        workspace = ours if self._access.drives and not made else theirs
-        is_other = self._access.drives and made and theirs.id != ours.id
-        is_refused = self._access.drives and session.driver.contact.refused
+        workspace = ours if self._engine_access.drives and not made else theirs
+        is_other = self._engine_access.drives and made and theirs.id != ours.id
+        is_refused = self._engine_access.drives and session.driver.contact.refused
         if is_other or is_refused:
             undriven = not self._engine.ledger.has_leader(theirs.id)
             if is_other and undriven:
@@ -247,12 +212,12 @@ class RunWaiter:
     def _is_halted(self, workspace: Any) -> bool:
         """Return whether sending is halted, and no driver of this process is about to go on."""
         now = self._engine.ledger.now()
-        self._may_lift = self._access.session().may_lift_halt(workspace, now)
+        self._may_lift = self._engine_access.session().may_lift_halt(workspace, now)
         return workspaces.halt_stands(workspace, now) and not self._may_lift
 
     def _left_behind(self) -> tuple[tuple[str, ...], str]:
         """Return the ids of the run's batches at the API, and its trouble."""
-        session = self._access.session()
+        session = self._engine_access.session()
         with self._engine.ledger.read() as tx:
             batches = queries.batches_of_run(tx, self._run_id)
             trouble = trouble_of(tx, self._run_id, session)
@@ -267,9 +232,9 @@ class RunWaiter:
 
     def check(self, cancelled_at: float | None) -> Generator[Pause | Any, Any, float | None]:
         """Raise if the wait cannot succeed, or took too long; return when it cancelled the run."""
-        if (intervals := self._intervals) is not None:
-            yield Pause(self._engine.read(partial(self._poll_as_asked, *intervals)))
-            self._intervals = None
+        if self._intervals != (None, None):
+            yield Pause(self._engine.read(partial(self._poll_as_asked, *self._intervals)))
+            self._intervals = None, None
         unknown = yield Pause(self._engine.look(self._check_hope))
         before, self._offset = self._offset, self._clock_offset()
         if self._offset - before > SLEEP:
@@ -296,14 +261,13 @@ class RunWaiter:
     def _timed_out(
         self, batch_ids: tuple[str, ...], unknown: int, trouble: str = ""
     ) -> BatchTimeoutError:
-        cancelled = self._on_timeout == "cancel"
         return run_timed_out_error(
             self._run_id,
             self._location,
             batch_ids,
             unknown,
             max_wait=self._max_wait,
-            cancelled=cancelled,
+            cancelled=self._on_timeout == "cancel",
             trouble=trouble,
         )
 
@@ -311,10 +275,10 @@ class RunWaiter:
 class Wait:
     """One wait of a caller: it looks at the ledger until it has seen enough."""
 
-    def __init__(self, waiter: RunWaiter, access: RunAccess) -> None:
+    def __init__(self, waiter: RunWaiter, engine_access: EngineAccess, run_id: str) -> None:
         self._waiter = waiter
-        self._access = access
-        self._watch = RunWatch(access.run_id)
+        self._engine_access = engine_access
+        self._watch = RunWatch(run_id)
         self._version = 0
         self._looked = 0.0
         self.cancelled_at: float | None = None
@@ -328,7 +292,7 @@ class Wait:
         Between two looks, waits for a change of the run. Raises what `RunWaiter.check` raises.
         """
         while True:
-            engine = self._access.engine
+            engine = self._engine_access.engine()
             self._version = engine.version
             begun = time.monotonic()
             found = yield Pause(engine.look(look))
@@ -336,7 +300,7 @@ class Wait:
             if is_enough(found):
                 return found
             engine.check()
-            yield Pause(self._access.engine_access.opening())
+            yield Pause(self._engine_access.opening())
             self.cancelled_at = yield from self._waiter.check(self.cancelled_at)
             yield from self.rest(self._waiter.patience(self.cancelled_at))
 
@@ -347,4 +311,5 @@ class Wait:
         change. So the wait takes at least a multiple of the time of the look.
         """
         yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * self._looked))
-        yield Pause(self._access.engine.run_change_after(self._watch, self._version), longest)
+        engine = self._engine_access.engine()
+        yield Pause(engine.run_change_after(self._watch, self._version), longest)

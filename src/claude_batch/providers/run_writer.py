@@ -42,8 +42,8 @@ from claude_batch.ledger.retries import Rerun
 from claude_batch.ledger.single_calls import digest_of
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import (
+    Reservations,
     bound_cost,
-    count_under_way,
     today,
     tokens_of_files,
     unbounded_error,
@@ -440,7 +440,8 @@ class RunWriter:
             if not new:
                 self._warn_of_twins()
             self._check_deadline()
-            self._look_ahead()
+            if self._preflight is not None:
+                self._preflight.check(self._count)
             self._spare(anew=new)
         # Before its budget is there, too: a driver may send something as soon as it is.
         actors = [] if self.asked.mode.actor_budget is None else [self.asked.actor]
@@ -494,7 +495,7 @@ class RunWriter:
         """Count what was sent before the budgets that come with this run."""
         of: list[BudgetKey] = [(scope, name) for name in names]
         if of and self._prices is not None:
-            count_under_way(self.ledger, None, self._prices, of, self.ledger.now())
+            Reservations(self.ledger, self._prices, self.ledger.now()).count_under_way(of)
 
     def _finish(self, tx: Transaction, new: bool) -> tuple[Any | None, Rerun | None, int]:
         """Return the row of the earlier run, what it holds, and the stamp; None for a new run."""
@@ -594,21 +595,6 @@ class RunWriter:
             else:
                 continue
             _log.warning("%s", words, extra={"for_people": True})
-
-    def _look_ahead(self) -> None:
-        """Run the preflight check; its token counts improve estimates."""
-        if self._preflight is None:
-            return
-        shapes = self._preflight.shapes
-        known = self.ledger.query(
-            lambda tx: budgets.counted_shapes(tx, self.asked.workspace_id, shapes)
-        )
-        if counted := self._preflight.check(self._count, known):
-            now = self.ledger.now()
-            # Counts that are stored twice change no estimate.
-            self.ledger.apply(
-                lambda tx: budgets.add_token_counts(tx, self.asked.workspace_id, counted, now)
-            )
 
     def _spare(self, *, anew: bool) -> None:
         """Find requests that need not be sent, and requests that must wait for the cache.

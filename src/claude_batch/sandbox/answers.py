@@ -221,7 +221,7 @@ def _tools(request: Request, seed: int, *, at_once: bool) -> Answer | None:
     left = [name for name in tools if name not in called]
     if not left:
         given = [_words(block.content) for block in blocks if block.type == "tool_result"]
-        if not given:
+        if not given or wanted_schema(request.params) is not None:
             return None
         return text_content("The tools gave: " + "; ".join(given), request.params)
     subject = " ".join(_MARKS.sub("", text_of(request.messages[0])).split()[:_WORDS])

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from .sandbox_settings import SandboxSettings, parse_duration
+from .sandbox_settings import SandboxSettings, parse_duration, parse_offset
 
 _DEFAULTS = SandboxSettings()
 
@@ -27,13 +27,14 @@ class Duration(click.ParamType[float]):
     """Seconds (`0.5`) or a number with a unit (`50ms`, `2s`, `10m`, `24h`, `29d`)."""
 
     name = "duration"
+    read = staticmethod(parse_duration)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Implement click's hook."""
         try:
-            return parse_duration(value)
+            return self.read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -44,15 +45,7 @@ DURATION = Duration()
 class Offset(Duration):
     """A `Duration` that may be negative (`-5m`)."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Implement click's hook."""
-        with suppress(ValueError):
-            return float(value)
-        text = str(value).strip()
-        seconds = super().convert(text.removeprefix("-"), param, ctx)
-        return -seconds if text.startswith("-") else seconds
+    read = staticmethod(parse_offset)
 
 
 def _require_token(
@@ -130,7 +123,11 @@ def _setting(name: str, *, show_default: bool = True, **more: Any) -> Callable[[
     is_flag=True,
     help="Call each tool of a request once, then answer with their results.",
 )
-@_setting("queue_limit", help="Requests in unfinished batches, above which a create answers 429.")
+@_setting(
+    "queue_limit",
+    type=click.IntRange(0),
+    help="Requests in unfinished batches, above which a create answers 429.",
+)
 @_setting("clock_offset", type=Offset(), help="Time added to the machine's clock; may be negative.")
 @click.option(
     "--any-id",

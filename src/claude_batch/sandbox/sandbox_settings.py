@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -37,6 +38,15 @@ def parse_duration(text: str | float) -> float:
             f"{text!r} is not a duration: write seconds (0.5) or a number with ms, s, m, h or d"
         )
     return float(match[1]) * _UNITS[match[2]]
+
+
+def parse_offset(text: str | float) -> float:
+    """Return the seconds of a duration that may be negative (`-5m`); raises `ValueError`."""
+    with suppress(ValueError):
+        return float(text)
+    text = str(text).strip()
+    seconds = parse_duration(text.removeprefix("-"))
+    return -seconds if text.startswith("-") else seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +129,13 @@ class SandboxSettings:
     """Whether answers carry `anthropic-workspace-id`."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a text that is not a duration."""
+        """Raise `ValueError` for values that the command line does not take either."""
         for each in fields(self):
             value: Any = getattr(self, each.name)
             if each.type == "float" and isinstance(value, str):
-                object.__setattr__(self, each.name, parse_duration(value))
+                read = parse_offset if each.name == "clock_offset" else parse_duration
+                object.__setattr__(self, each.name, read(value))
+        if self.counts not in ("zero", "live"):
+            raise ValueError(f"counts: {self.counts!r} is neither 'zero' nor 'live'")
+        if self.queue_limit < 0:
+            raise ValueError(f"queue_limit: {self.queue_limit} is less than 0")

@@ -328,7 +328,9 @@ class SandboxServer:
         return self._url
 
     def start(self) -> Self:
-        """Start serving; return once calls are answered."""
+        """Start serving, unless it does already; return once calls are answered."""
+        if self._server is not None:
+            return self
         app = create_app(self.settings)
         listener = _listen(self.settings)
         self._url = _url(listener)

@@ -167,16 +167,16 @@ class RemoteBatch(msgspec.Struct, frozen=True):
     def is_canceled(self) -> bool:
         """Whether the batch is being canceled, or has ended with canceled requests."""
         if self.processing_status == "ended":
-            return (counts := self.counts) is not None and counts.canceled > 0
+            return self.counts.canceled > 0
         return self.processing_status == "canceling"
 
     @property
-    def counts(self) -> RequestCounts | None:
-        """``request_counts``, or None if they are absent or not in the API's format."""
+    def counts(self) -> RequestCounts:
+        """``request_counts``; all are 0 if they are absent or not in the API's format."""
         try:
             return msgspec.convert(self.request_counts, RequestCounts, strict=False)
         except msgspec.ValidationError:
-            return None
+            return RequestCounts()
 
     @property
     def created(self) -> float | None:
@@ -285,8 +285,9 @@ class Outage:
         return unreachable_words(self._address, self._reason)
 
 
-def unreachable_words(address: str, reason: str) -> str:
+def unreachable_words(base_url: str, reason: str) -> str:
     """Return that a base URL cannot be reached, and what to check."""
+    address = base_url.rstrip("/")
     return f"{address} cannot be reached: {reason}. Check the network and the base URL"
 
 

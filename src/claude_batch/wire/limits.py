@@ -135,6 +135,16 @@ LEAST_THINKING_BUDGET = 1024
 """Smallest ``budget_tokens`` (`ThinkingConfigEnabledParam` in anthropic 2.12)."""
 
 
+_NEWER = ("claude-opus-4-6", "claude-sonnet-4-6", *_NEWEST)
+# Source: the API's error (`does not support assistant message prefill`), and
+# https://platform.claude.com/docs/en/about-claude/models/migration-guide.
+
+
+def takes_prefill(model: str) -> bool:
+    """Return False for models that refuse messages which end with the assistant's own."""
+    return not model.startswith(_NEWER)
+
+
 LEAST_THINKING_TOP_P = 0.95
 """Smallest ``top_p`` together with ``thinking``."""
 
@@ -186,6 +196,11 @@ _SMALL_CONTEXT = (
 )
 # Source: the same page, for models with a context of 200,000 tokens. These models are listed in
 # genai-prices 0.2.3 (`context_window`). The entries are prefixes of names.
+
+
+def takes_adaptive_thinking(model: str) -> bool:
+    """Return False for models from before it, all of which have the small context."""
+    return not model.startswith(_SMALL_CONTEXT)
 
 
 LONGEST_WINDOW = 1_000_000

@@ -52,6 +52,9 @@ class Backoff:
 SENDING = Backoff(wait_exponential(max=300), most_asked=LONGEST_WAIT)
 """Before the driver calls the API again: 1, 2, 4 … 300 seconds."""
 
+CONTACT = Backoff(wait_exponential(max=60))
+"""Before the driver tries again to reach the API, or to use a key that was refused."""
+
 STORING = Backoff(wait_exponential(multiplier=0.25, max=75))
 """Before a write of the ledger is repeated whose content exists only in memory."""
 
