@@ -140,16 +140,20 @@ class Actor(Closing):
 
         ``tools`` are functions that the model may call, in addition to those named in the YAML.
 
-        Raises `ActorConfigurationError` if the actor is not of type ``llm``, if it has
-        ``batch_processing`` and the provider has no batches, if a tool cannot be imported, or if an
-        imported object is not a tool.
+        Raises `ActorConfigurationError` if the actor is not of type ``llm``, if it has a budget and
+        the provider cannot keep one, if a tool cannot be imported, or if an imported object is not
+        a tool.
         """
         check_object("provider", provider)
         configuration.require_answerable()
-        if configuration.batch_mode is not None and not provider.capabilities.batch:
+        mode = configuration.batch_mode
+        has_budget = mode is not None and (
+            mode.budget_usd is not None or mode.actor_budget_usd is not None
+        )
+        if has_budget and not provider.capabilities.batch:
             raise ActorConfigurationError(
-                f"actor {configuration.name} has `batch_processing`, and {_name_of(provider)!r} "
-                "has no batches and no budgets; remove it, or bind the actor to a "
+                f"actor {configuration.name} has a budget, which {_name_of(provider)!r} cannot "
+                "keep, because it has no ledger; remove the budget, or bind the actor to a "
                 "ClaudeBatchProvider"
             )
         if tools != ():
