@@ -85,6 +85,10 @@ def _(context: Context, prompt: str, where: str) -> None:
         "as it locks what it waits by": (threading.Condition, "__enter__"),
     }[where]
     function, ended = getattr(owner, name), threading.Event()
+    if where == "before the engine hears of it":
+        # Else it hears of this call with what came before it.
+        calls = context.provider.engine().calls
+        until(lambda: not calls._is_planned)
 
     def interrupt(*given: Any) -> Any:
         if threading.current_thread() is not thread:

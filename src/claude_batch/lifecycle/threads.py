@@ -73,8 +73,9 @@ def hold_at_fork(
 class LoopFuture(Future[_T]):
     """The result of a coroutine on another thread's loop, for one caller that may block for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, thread: EventLoopThread) -> None:
         super().__init__()
+        self.thread: EventLoopThread = thread
         # An interrupt of `result` may leave the future's lock taken, which the loop would wait for.
         self.ends: SimpleQueue[None] = SimpleQueue()
         self.add_done_callback(lambda _: self.ends.put(None))
@@ -194,7 +195,7 @@ class EventLoopThread:
 
         Never waits for the loop. Raises `EngineStoppedError` if the loop is closed.
         """
-        future: LoopFuture[_T] = LoopFuture()
+        future: LoopFuture[_T] = LoopFuture(self)
         future.add_done_callback(self._futures.discard)
         try:
             with self.gate:
@@ -305,13 +306,8 @@ class SharedEventLoop:
 
     def run(self, work: Coroutine[Any, Any, _T]) -> LoopFuture[_T]:
         """Start a coroutine from any thread; cancelling the future cancels the coroutine."""
-        return self.begin(work)[1]
-
-    def begin(self, work: Coroutine[Any, Any, _T]) -> tuple[EventLoopThread, LoopFuture[_T]]:
-        """Start a coroutine as `run` does; return also the thread on which it runs."""
         with self._lock:
-            thread = self._running()
-            return thread, thread.run(work)
+            return self._running().run(work)
 
     @property
     def is_current(self) -> bool:

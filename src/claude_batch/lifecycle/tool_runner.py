@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from claude_batch.core.user_functions import described
-from claude_batch.lifecycle.threads import EventLoopThread, SharedEventLoop
+from claude_batch.lifecycle.threads import LoopFuture, SharedEventLoop
 from claude_batch.wire.conversation import Judge, ToolUse
 
 _log = logging.getLogger(__name__)
@@ -330,7 +330,6 @@ def _output(
     ``future`` is that of `_run_into` if the function is not asynchronous.
     """
     output: ToolOutput | Coroutine[Any, Any, ToolOutput]
-    loop: EventLoopThread | None = None
     _on_ask.set(on_ask)  # a coroutine runs in a copy of this thread's context
     try:
         if tool.is_async:
@@ -338,16 +337,16 @@ def _output(
         else:
             output = future.result(tool.timeout + TIMEOUT_GRACE)
         if isinstance(output, Coroutine):
-            loop, future = _loop.begin(asyncio.wait_for(_noted(tool.name, output), tool.timeout))
+            future = _loop.run(asyncio.wait_for(_noted(tool.name, output), tool.timeout))
             return future.result(tool.timeout + TIMEOUT_GRACE)
         return output
     except TimeoutError:
         words = f"the tool {tool.name} returned no result within {tool.timeout:g} seconds"
-        if not future.done() and loop is not None:
+        if not future.done() and isinstance(future, LoopFuture):
             begun = ", ".join(sorted({*_on_loop.values()}))
             words += f": the event loop of the asynchronous tools is blocked; on it run: {begun}"
             _log.warning("%s", words)
-            _loop.abandon(loop)
+            _loop.abandon(future.thread)
         elif not future.done():
             _log.warning("%s; it still runs on its thread, and its result is ignored", words)
         return tool.failed(words)
