@@ -93,6 +93,8 @@ class Driver(DriverPart):
         self._changed = changed
         self.is_leader: bool = False
         """Whether this process holds the leader lock of the workspace."""
+        self.led_since: float = 0.0
+        """When it last took the leader lock, by the ledger's clock."""
         self.loops_have_ended: Callable[[], object] = lambda: None
         """Called when it delivers no more answers, although running tools may wait for some."""
         self.is_closing: bool = False
@@ -326,7 +328,7 @@ class Driver(DriverPart):
                 self._reporter.unknown(row, submissions.INTERRUPTED)
             self._warn_of_weakness()
             self._changed()
-            self.is_leader = True
+            self.is_leader, self.led_since = True, self._ledger.now()
             yield leader
         finally:
             self.is_leader = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -393,7 +393,7 @@ class Polling(Evidence):
                 return []
             waiting = collected_batches.at_the_api(tx, leader.workspace_id)
         due = [row for row in waiting if is_due(row.next_check, row.max_poll_interval, now)]
-        seen: Mapping[str, RemoteBatch] = {}
+        seen: dict[str, RemoteBatch] = {}
         if len(waiting) >= MANY:
             # The list also contains the batches that are not due yet, at the same price.
             seen = await self._list(waiting)
@@ -410,14 +410,28 @@ class Polling(Evidence):
                 unseen.append(row)
         return unseen
 
-    async def _list(self, waiting: Sequence[Any]) -> Mapping[str, RemoteBatch]:
-        """Return what the list shows down to the oldest of these batches, if it can be read."""
+    async def _list(self, waiting: Sequence[Any]) -> dict[str, RemoteBatch]:
+        """Return the batches that the list shows, at least down to the oldest of these.
+
+        The walk ends early if a page repeats others, or is older than all of these batches.
+        """
+        wanted = {row.remote_id for row in waiting}
         oldest = min(row.server_time or row.submitted or 0.0 for row in waiting) - CLOCKS_APART
+        seen: dict[str, RemoteBatch] = {}
+        after: str | None = None
         try:
-            return (await walk(self._client, since=oldest)).batches
+            for _ in range(MOST_PAGES):
+                page = await self._client.list_page(after_id=after)
+                before = len(seen)
+                seen |= {batch.id: batch for batch in page.data}
+                is_past = all((batch.created or math.inf) < oldest for batch in page.data)
+                ended = page.has_more is False or page.last_id is None or len(seen) == before
+                if ended or is_past or wanted <= seen.keys():
+                    break
+                after = page.last_id
         except (ApiError, Unreachable) as error:
             _log.info("the list of batches cannot be read: %s", error)
-            return {}
+        return seen
 
     async def _retrieve(self, leader: Leader, row: Any) -> RemoteBatch | None:
         note: str

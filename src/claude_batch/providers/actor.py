@@ -140,11 +140,22 @@ class Actor(Closing):
 
         ``tools`` are functions that the model may call, in addition to those named in the YAML.
 
-        Raises `ActorConfigurationError` if the actor is not of type ``llm``, if a tool cannot be
-        imported, or if an imported object is not a tool.
+        Raises `ActorConfigurationError` if the actor is not of type ``llm``, if it has a budget and
+        the provider cannot keep one, if a tool cannot be imported, or if an imported object is not
+        a tool.
         """
         check_object("provider", provider)
         configuration.require_answerable()
+        mode = configuration.batch_mode
+        has_budget = mode is not None and (
+            mode.budget_usd is not None or mode.actor_budget_usd is not None
+        )
+        if has_budget and not provider.capabilities.batch:
+            raise ActorConfigurationError(
+                f"actor {configuration.name} has a budget, which {_name_of(provider)!r} cannot "
+                "keep, because it has no ledger; remove the budget, or bind the actor to a "
+                "ClaudeBatchProvider"
+            )
         if tools != ():
             configuration = configuration.with_tools(tools)
         _ = configuration.toolset  # fail here, not at the first request
@@ -587,11 +598,15 @@ class Actor(Closing):
 
     @property
     def _named(self) -> str:
-        """Return the name of the provider, or its class's: an actor needs no name of it."""
-        return getattr(self._provider, "name", type(self._provider).__name__)
+        return _name_of(self._provider)
 
     def __repr__(self) -> str:
         return f"Actor({self.name!r}, provider={self._named!r})"
+
+
+def _name_of(provider: Provider) -> str:
+    """Return the name of a provider, or its class's: an actor needs no name of it."""
+    return getattr(provider, "name", type(provider).__name__)
 
 
 def _estimated(estimation: Estimation, requests: Iterable[RequestLike], offline: bool) -> Estimate:
