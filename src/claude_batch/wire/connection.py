@@ -147,13 +147,14 @@ class Connection:
         if not found.raw_path.endswith(b"/"):
             self._root = found.copy_with(raw_path=found.raw_path + b"/")
         proxy = _proxy_of(self._root)
-        self._redaction = Redaction.of(
+        self.redaction: Redaction = Redaction.of(
             str(self._root),
             self._secret,
             *_secrets_in({name: custom[name] for name in custom if _is_secret(name, custom[name])}),
             doubtful=_secrets_in(custom),
             proxy=None if proxy is None else proxy.url.netloc.decode(),
         )
+        """Replaces the credential in what was received."""
         _warn_of_plain_http(self._root)
         bearer = {"authorization": f"Bearer {self._secret}"} if self._secret else {}
         self._http = httpx2.AsyncClient(
@@ -214,15 +215,10 @@ class Connection:
         """The secret that identifies the credential, "" for none; never write it anywhere."""
         return self._secret or self._profile
 
-    @property
-    def redaction(self) -> Redaction:
-        """Replaces the credential in what was received."""
-        return self._redaction
-
     def fault_of(self, response: httpx2.Response) -> ApiFault:
         """Return the fault of an unsuccessful response."""
         return fault_of_response(
-            response.status_code, response.headers, response.content, self._redaction
+            response.status_code, response.headers, response.content, self.redaction
         )
 
     async def send(
@@ -272,10 +268,10 @@ class Connection:
             return await _bounded(response, whole=not (stream and response.is_success))
         except Exception as error:
             if isinstance(error, self._profile_errors):
-                raise CredentialFault(self._redaction.text(str(error))) from None
+                raise CredentialFault(self.redaction.text(str(error))) from None
             # Also what the HTTP library lets through: errors of the socket, of TLS, of a header.
             raise Unreachable(
-                self._redaction.reason(error), never_connected=isinstance(error, _NEVER_CONNECTED)
+                self.redaction.reason(error), never_connected=isinstance(error, _NEVER_CONNECTED)
             ) from error
 
     async def aclose(self) -> None:
