@@ -17,7 +17,7 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.core.quantities import parse_duration
-from claude_batch.ledger import run_deadlines, submissions
+from claude_batch.ledger import queries, run_deadlines, submissions
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.schema import batches, runs
@@ -255,13 +255,13 @@ def _(context: Context, seconds: int, and_then: str) -> None:
     elif and_then == "slowly, and once more within a minute":
         watched.look(leader, now)  # it is withdrawn
         watched._next.clear()
-        standing = run_deadlines.standing
+        standing = queries.standing
 
         def slow_standing(*of: Any) -> Any:
             time.sleep(1.5)
             return standing(*of)
 
-        with mock.patch.object(run_deadlines, "standing", slow_standing):
+        with mock.patch.object(queries, "standing", slow_standing):
             watched.look(leader, now)
         [planned] = watched._next.values()
         assert planned - time.monotonic() < LONGEST_REST < 1.5 * RESTS_PER_LOOK

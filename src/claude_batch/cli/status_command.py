@@ -155,9 +155,12 @@ def _refetch(run: Run, options: ProviderOptions) -> None:
         say(f"found {found} of {run.id}, at no further cost")
     if fetched.missing:
         left = count_of(fetched.missing, "result")
+        again = options.command("retry", run.id, "--only missing")
+        if run.status().kind == "calls":  # which `retry` refuses
+            again = options.command("unknown", run.id, "--resubmit")
         say(
             f"still missing: {left} of {run.id}. To send these requests again, which may be paid "
-            f"for twice: {options.command('retry', run.id, '--only missing')}"
+            f"for twice: {again}"
         )
     elif not fetched.found:
         say(f"{run.id} has no missing results that could be fetched again")

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from claude_batch.core.states import IN_FLIGHT, BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.charges import DAY
-from claude_batch.ledger.portable_sql import insert_one, update_row
+from claude_batch.ledger.portable_sql import insert_one, total, update_row
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -570,7 +570,7 @@ def withdraw_runs(tx: Connection, batch_id: int, run_ids: Sequence[str]) -> bool
 def recount(tx: Connection, batch_id: int) -> bool:
     """Update the counts of a batch that was not accepted; dissolve it and return False if empty."""
     count, size = tx.execute(
-        select(func.count(), func.coalesce(func.sum(requests.c.size), 0)).where(
+        select(func.count(), total(requests.c.size)).where(
             requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED
         )
     ).one()
@@ -592,12 +592,15 @@ def split(tx: Connection, batch_id: int, now: float) -> tuple[int, int] | None:
     ).all()
     if len(rows) < 2:
         return None
-    total, cut, first_bytes = old.params_bytes, 0, 0
-    while cut < len(rows) - 1 and (cut == 0 or first_bytes + rows[cut].size <= total / 2):
+    half, cut, first_bytes = old.params_bytes / 2, 0, 0
+    while cut < len(rows) - 1 and (cut == 0 or first_bytes + rows[cut].size <= half):
         first_bytes += rows[cut].size
         cut += 1
     halves: list[int] = []
-    for part, size in ((rows[:cut], first_bytes), (rows[cut:], total - first_bytes)):
+    for part, size in (
+        (rows[:cut], first_bytes),
+        (rows[cut:], old.params_bytes - first_bytes),
+    ):
         mine = and_(requests.c.seq >= part[0].seq, requests.c.seq <= part[-1].seq)
         halves.append(_part(tx, old, mine, len(part), size, now))
     tx.execute(update(batches).where(batches.c.id.in_(halves)).values(half_of=batch_id))

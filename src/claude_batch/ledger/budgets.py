@@ -29,11 +29,13 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE, PACKABLE_NOW
 from claude_batch.ledger.portable_sql import (
+    count_if,
     drop_meta,
     in_chunks,
     meta_number,
     meta_value,
     put_meta,
+    total,
 )
 from claude_batch.ledger.schema import (
     batch_runs,
@@ -162,9 +164,9 @@ def amounts(tx: Connection, run_id: str | None, actor: str) -> dict[BudgetScope,
 
 
 _SUMS = (
-    func.coalesce(func.sum(charges_table.c.spent), 0),
-    func.coalesce(func.sum(charges_table.c.doubt), 0),
-    func.coalesce(func.sum(charges_table.c.reserved), 0),
+    total(charges_table.c.spent),
+    total(charges_table.c.doubt),
+    total(charges_table.c.reserved),
 )
 
 
@@ -367,10 +369,10 @@ def page_of(
     values: dict[str, Any] = {"of": of, "after": after}
     if alone is not None:
         values["alone"] = alone
-    count = total = 0
+    count = read = 0
     for (size,) in plain_rows(tx, _SIZES[source], {**values, "most": PAGE}):
-        total += size
-        if count and total > PAGE_BYTES:
+        read += size
+        if count and read > PAGE_BYTES:
             break
         count += 1
     if not count:
@@ -467,12 +469,13 @@ class Waiting(NamedTuple):
 
 
 _KNOWN = requests.c.reserve >= 0
+_KNOWN_RESERVE = case((_KNOWN, requests.c.reserve))
 _TOTALS = (
     func.count(),
-    func.coalesce(func.sum(case((_KNOWN, requests.c.reserve), else_=0)), 0),
-    func.min(case((_KNOWN, requests.c.reserve))),
-    func.coalesce(func.sum(case((requests.c.reserve.is_(None), 1), else_=0)), 0),
-    func.coalesce(func.sum(case((requests.c.reserve < 0, 1), else_=0)), 0),
+    total(_KNOWN_RESERVE),
+    func.min(_KNOWN_RESERVE),
+    count_if(requests.c.reserve.is_(None)),
+    count_if(requests.c.reserve < 0),
 )
 
 
@@ -517,12 +520,8 @@ def kept_for_turns(tx: Connection, run_id: str) -> int | None:
     tools = select(runs.c.tools).where(runs.c.id == run_id, runs.c.max_turns > 1)
     if tx.scalar(tools) is None:
         return None
-    at_api = select(func.coalesce(func.sum(charges_table.c.reserved), 0)).where(
-        charges_table.c.run_id == run_id
-    )
-    between = select(func.coalesce(func.sum(case((_KNOWN, requests.c.reserve), else_=0)), 0)).where(
-        requests.c.run_id == run_id, _IS_BETWEEN_TURNS
-    )
+    at_api = select(total(charges_table.c.reserved)).where(charges_table.c.run_id == run_id)
+    between = select(total(_KNOWN_RESERVE)).where(requests.c.run_id == run_id, _IS_BETWEEN_TURNS)
     kept: int = tx.execute(at_api).scalar_one() + tx.execute(between).scalar_one()
     return kept
 

@@ -51,8 +51,7 @@ def cancel_run(tx: Connection, run_id: str, now: float) -> bool:
     )
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
     transitions.cancel(tx, unsent)
-    _withdraw_unsent(tx, mine)
-    request_cancels(tx, mine, now)
+    cancel_batches(tx, mine, now)
     return True
 
 
@@ -64,15 +63,7 @@ def cancel_requests(tx: Connection, seqs: Iterable[int], now: float) -> None:
         transitions.mark_cancelled(tx, mine)
         unsent = and_(mine, requests.c.state == RequestState.QUEUED, ~may_be_forgotten())
         transitions.cancel(tx, unsent)
-        _withdraw_unsent(tx, of_these)
-        request_cancels(tx, of_these, now)
-
-
-def _withdraw_unsent(tx: Connection, of: Any) -> None:
-    """End the cancelled requests of those batches that wait to be sent; ``of`` selects ids."""
-    packed = and_(batches.c.id.in_(of), batches.c.state == BatchState.PACKED)
-    for batch_id in list(tx.scalars(select(batches.c.id).where(packed))):
-        batch_contents.withdraw_cancelled(tx, batch_id)
+        cancel_batches(tx, of_these, now)
 
 
 _CANCELLED_UNSENT = (
@@ -110,11 +101,15 @@ def cancelled_unsent(tx: Connection, workspace_id: int) -> list[int]:
     return list(tx.scalars(_CANCELLED_UNSENT, {"workspace": workspace_id}))
 
 
-def request_cancels(tx: Connection, of: Any, now: float) -> None:
-    """Request the cancellation of batches in which no caller waits any more; ``of`` selects ids.
+def cancel_batches(tx: Connection, of: Any, now: float) -> None:
+    """Take what is not sent any more out of unsent batches, and cancel the others; ``of``: ids.
 
-    It is due at once, also if the API has refused it before.
+    The cancellation of a batch is requested if no caller waits in it any more. It is due at once,
+    also if the API has refused it before.
     """
+    packed = and_(batches.c.id.in_(of), batches.c.state == BatchState.PACKED)
+    for batch_id in tx.scalars(select(batches.c.id).where(packed)).all():
+        batch_contents.withdraw_cancelled(tx, batch_id)
     others = exists().where(
         requests.c.batch_id == batches.c.id,
         requests.c.state == RequestState.PACKED,

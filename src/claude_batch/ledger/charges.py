@@ -57,7 +57,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
-from claude_batch.ledger.portable_sql import json_number, upsert
+from claude_batch.ledger.portable_sql import count_if, json_number, total, upsert
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -234,16 +234,16 @@ def reserve(tx: Connection, batch_id: int) -> None:
         former_members.c.request_seq.is_not(None),
     )
     mine = _everybody(batch_id) if has_ended else _members(batch_id)
-    unknown = func.sum(case((and_(counts, requests.c.reserve.is_(None)), 1), else_=0))
-    total = func.sum(case((counts, _RESERVE), else_=0))
+    unknown = count_if(and_(counts, requests.c.reserve.is_(None)))
+    most = total(case((counts, _RESERVE)))
     doubtful = state == BatchState.UNRESOLVED
     sums = (
         select(
             literal(batch_id).label("batch_id"),
             requests.c.run_id,
-            (_ZERO if doubtful else total).label("reserved"),
+            (_ZERO if doubtful else most).label("reserved"),
             _ZERO.label("spent"),
-            (total if doubtful else _ZERO).label("doubt"),
+            (most if doubtful else _ZERO).label("doubt"),
         )
         .join(mine, mine.c.seq == requests.c.seq)
         .outerjoin(former_members, former)
@@ -306,9 +306,9 @@ def _settle(
     rows = tx.execute(
         select(
             mine.c.run_id,
-            func.coalesce(func.sum(results.c.cost), 0).label("cost"),
-            func.coalesce(func.sum(case((unpriced, most), else_=0)), 0).label("unpriced"),
-            func.coalesce(func.sum(case((undecided, most), else_=0)), 0).label("undecided"),
+            total(results.c.cost).label("cost"),
+            total(case((unpriced, most))).label("unpriced"),
+            total(case((undecided, most))).label("undecided"),
             func.max(case((unknown, 1), else_=0)).label("unknown"),
         )
         .outerjoin(
@@ -526,8 +526,8 @@ def is_contradicted(tx: Connection, batch_id: int) -> bool:
 def _count_calls(tx: Connection, batch_id: int) -> None:
     def reserves(*which: ColumnElement[bool]) -> Any:
         of_run = requests.c.run_id == batch_runs.c.run_id
-        total = select(func.coalesce(func.sum(_RESERVE), 0)).where(of_run, *which)
-        return total.correlate(batch_runs).scalar_subquery()
+        most = select(total(_RESERVE)).where(of_run, *which)
+        return most.correlate(batch_runs).scalar_subquery()
 
     here = requests.c.batch_id == batch_runs.c.batch_id
     # Calls that may have been billed, of requests that were tried again or have failed since.
@@ -553,7 +553,7 @@ def _count_calls(tx: Connection, batch_id: int) -> None:
 def _paid() -> Any:
     """Select the cost of a run's answers in a batch, for a row of `batch_runs`."""
     return (
-        select(func.coalesce(func.sum(results.c.cost), 0))
+        select(total(results.c.cost))
         .join(requests, requests.c.seq == results.c.request_seq)
         .where(
             results.c.batch_id == batch_runs.c.batch_id, requests.c.run_id == batch_runs.c.run_id

@@ -15,7 +15,6 @@ from sqlalchemy import (
     Connection,
     and_,
     bindparam,
-    case,
     delete,
     func,
     or_,
@@ -26,7 +25,7 @@ from sqlalchemy import (
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import FAILED, RequestState, Stop
 from claude_batch.ledger import transitions
-from claude_batch.ledger.portable_sql import count_rows, upsert
+from claude_batch.ledger.portable_sql import count_if, count_rows, upsert
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     conversations,
@@ -181,13 +180,8 @@ def continuing_counts(tx: Connection, run_id: str) -> Continuing:
     counts = tx.execute(
         select(
             func.count(),
-            *(
-                func.coalesce(func.sum(case((what, 1), else_=0)), 0)
-                for what in (
-                    asks == Disposition.TOOLS,
-                    and_(asks == Disposition.FINAL, verdicts.c.request_seq.is_(None)),
-                )
-            ),
+            count_if(asks == Disposition.TOOLS),
+            count_if(and_(asks == Disposition.FINAL, verdicts.c.request_seq.is_(None))),
         )
         .select_from(requests)
         .join(results, OF_ANSWER)
@@ -341,9 +335,8 @@ def _count_turn(tx: Connection, at: Record, *, rejected: bool) -> None:
 
 def stop(tx: Connection, seq: int, sending: int, why: Stop, note: str) -> None:
     """End a conversation that cannot continue; its last answer is kept."""
-    if not transitions.stop_conversation(tx, seq, sending):
-        return
-    _note_stop(tx, seq, {"stopped": why, "note": note})
+    if transitions.stop_conversation(tx, seq, sending):
+        _note_stop(tx, seq, {"stopped": why, "note": note})
 
 
 def _note_stop(tx: Connection, seq: int, values: Mapping[str, str]) -> None:
@@ -420,32 +413,12 @@ def start_call(
             .values(process=process, started=now)
         )
         return bool(tx.execute(again).rowcount)
-    return _add_call(tx, seq, sending, tool_use_id, name=name, process=process, now=now)
+    return _add_call(tx, (seq, sending, tool_use_id, name, process, now))
 
 
-def _add_call(
-    tx: Connection,
-    seq: int,
-    sending: int,
-    tool_use_id: str,
-    *,
-    name: str,
-    process: str,
-    now: float,
-) -> bool:
-    """Record a tool call; return False if it is recorded already."""
-    new = (
-        upsert(tool_calls)
-        .values(
-            request_seq=seq,
-            sending=sending,
-            tool_use_id=tool_use_id,
-            name=name,
-            process=process,
-            started=now,
-        )
-        .on_conflict_do_nothing()
-    )
+def _add_call(tx: Connection, call: tuple[int, int, str, str, str, float]) -> bool:
+    """Record a tool call, the first columns of its row; return False if it is recorded already."""
+    new = upsert(tool_calls).values(call).on_conflict_do_nothing()
     return bool(tx.execute(new).rowcount)
 
 
@@ -457,7 +430,7 @@ def note_forgotten_call(
     tx: Connection, seq: int, sending: int, tool_use_id: str, *, name: str, now: float
 ) -> None:
     """Note that a tool call without a record may have run after the restored copy was made."""
-    _add_call(tx, seq, sending, tool_use_id, name=name, process=FORGOTTEN, now=now)
+    _add_call(tx, (seq, sending, tool_use_id, name, FORGOTTEN, now))
 
 
 _FINISH = (

@@ -25,7 +25,7 @@ from sqlalchemy import (
 from claude_batch.core.events import AnsweredRequest
 from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, RequestState
 from claude_batch.ledger import charges
-from claude_batch.ledger.portable_sql import count_rows, in_chunks, of_workspace
+from claude_batch.ledger.portable_sql import count_if, count_rows, in_chunks, of_workspace, total
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
@@ -77,30 +77,22 @@ class Sums(NamedTuple):
     """Number of answers reused from another request; no other number here includes them."""
 
 
-def _count(condition: Any) -> Any:
-    return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
-
-
-def _sum(column: Any) -> Any:
-    return func.coalesce(func.sum(column), 0)
-
-
 _SUMS = (
     *(
-        _count((results.c.outcome == outcome) & (results.c.sending > REUSED))
+        count_if((results.c.outcome == outcome) & (results.c.sending > REUSED))
         for outcome in ("succeeded", "errored", "expired", "canceled")
     ),
-    _sum(results.c.input_tokens),
-    _sum(results.c.output_tokens),
-    _sum(results.c.cache_read_tokens),
-    _sum(results.c.cache_5m_tokens),
-    _sum(results.c.cache_1h_tokens),
-    _sum(results.c.web_searches),
-    _count(_SUCCEEDED & results.c.cost.is_(None)),
-    _sum(results.c.cost),
-    _sum(results.c.live_cost),
-    _sum(results.c.uncached_cost),
-    _count(results.c.sending == REUSED),
+    total(results.c.input_tokens),
+    total(results.c.output_tokens),
+    total(results.c.cache_read_tokens),
+    total(results.c.cache_5m_tokens),
+    total(results.c.cache_1h_tokens),
+    total(results.c.web_searches),
+    count_if(_SUCCEEDED & results.c.cost.is_(None)),
+    total(results.c.cost),
+    total(results.c.live_cost),
+    total(results.c.uncached_cost),
+    count_if(results.c.sending == REUSED),
 )
 
 
@@ -183,8 +175,8 @@ def costs_in_batches(
         query = (
             select(
                 results.c.batch_id,
-                _sum(results.c.cost),
-                _count(_SUCCEEDED & results.c.cost.is_(None)),
+                total(results.c.cost),
+                count_if(_SUCCEEDED & results.c.cost.is_(None)),
             )
             .join(requests, requests.c.seq == results.c.request_seq)
             .where(
@@ -394,7 +386,7 @@ def sums_of_batches(tx: Connection, batch_ids: Sequence[int]) -> dict[int, list[
             func.sum(results.c.cache_read_tokens),
             func.sum(results.c.cache_5m_tokens + results.c.cache_1h_tokens),
             func.count(results.c.cost),
-            func.coalesce(func.sum(results.c.cost), 0),
+            total(results.c.cost),
         )
         .where(results.c.batch_id.in_(batch_ids), results.c.sending > REUSED)
         .group_by(*alike)

@@ -32,8 +32,8 @@ from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.budgets import forget_run
 from claude_batch.ledger.charges import keep_run
 from claude_batch.ledger.held_requests import is_held
-from claude_batch.ledger.portable_sql import count_rows, put_meta, update_row
-from claude_batch.ledger.queries import last_ending, run_row, unfinished
+from claude_batch.ledger.portable_sql import count_rows, put_meta, total, update_row
+from claude_batch.ledger.queries import FINISHED, last_ending, run_row, unfinished
 from claude_batch.ledger.schema import (
     OF_REQUESTS,
     batch_runs,
@@ -69,17 +69,11 @@ class Outstanding(NamedTuple):
     """When its output was last written: `changed_at` of the file, just afterwards."""
 
 
-# Counted from their index alone.
-_finished = (
-    select(func.count())
-    .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
-    .scalar_subquery()
-)
 _RUNS = select(
     runs.c.id,
     runs.c.kind,
     runs.c.output,
-    _finished >= runs.c.request_count,
+    runs.c.request_count <= FINISHED,
     func.rtrim(workspaces.c.base_url, "/"),
     runs.c.written,
 ).join(workspaces, workspaces.c.id == runs.c.workspace_id)
@@ -99,7 +93,7 @@ def _unfinished() -> ColumnElement[bool]:
         .where(batches.c.state.in_((*UNDER_WAY, BatchState.LIVE)))
     )
     at_work = union(queued, held, turning, carried).scalar_subquery()
-    return and_(runs.c.id.in_(at_work), _finished < runs.c.request_count)
+    return and_(runs.c.id.in_(at_work), runs.c.request_count > FINISHED)
 
 
 _UNWRITTEN = and_(
@@ -309,7 +303,7 @@ def take_places(
             runs.c.request_count,
             runs.c.delivered,
             column.label("place"),
-            _finished.label("finished"),
+            FINISHED.label("finished"),
         ).where(or_(column == place, unwritten), runs.c.id != run_id, runs.c.stored.is_not(None))
         matches = _path_matcher(place)
         for row in tx.execute(query.order_by(runs.c.created, runs.c.id)).all():
@@ -454,9 +448,9 @@ def remove_in_pieces(ledger: Ledger, run_id: str) -> Iterator[Removed]:
 
 
 def _size(tx: Connection, chosen: list[int]) -> int:
-    asked = select(func.sum(requests.c.size)).where(requests.c.seq.in_(chosen))
-    answered = select(func.sum(func.length(results.c.raw))).where(results.c.request_seq.in_(chosen))
-    return int(tx.scalar(asked) or 0) + int(tx.scalar(answered) or 0)
+    asked = select(total(requests.c.size)).where(requests.c.seq.in_(chosen))
+    answered = select(total(func.length(results.c.raw))).where(results.c.request_seq.in_(chosen))
+    return int(tx.execute(asked).scalar_one() + tx.execute(answered).scalar_one())
 
 
 def remove_run(tx: Connection, run_id: str) -> None:

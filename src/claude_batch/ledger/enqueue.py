@@ -40,7 +40,7 @@ from claude_batch.ledger.schema import (
     runs,
 )
 from claude_batch.ledger.store import insert_many
-from claude_batch.ledger.workspaces import present_workspace
+from claude_batch.ledger.workspaces import lane_of, present_workspace
 
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
@@ -112,13 +112,7 @@ def ensure_lane(
 ) -> int:
     """Return the lane of these headers in this workspace; create it if it is new."""
     workspace_id = present_workspace(tx, workspace_id)
-    where = (
-        lanes.c.workspace_id == workspace_id,
-        lanes.c.api_version == api_version,
-        lanes.c.betas == betas,
-        lanes.c.user_profile == user_profile,
-    )
-    known = tx.scalar(select(lanes.c.id).where(*where))
+    known = lane_of(tx, workspace_id, api_version, betas, user_profile)
     if known is not None:
         return known
     return insert_one(

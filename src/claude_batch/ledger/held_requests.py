@@ -33,12 +33,14 @@ from sqlalchemy import (
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
 from claude_batch.ledger.portable_sql import (
+    among,
     count_rows,
     finished_after,
     in_chunks,
     meta_number,
     of_workspace,
     put_meta,
+    upsert,
 )
 from claude_batch.ledger.schema import (
     batches,
@@ -68,6 +70,7 @@ _INDEXED = "digested"
 """The meta row with the stamp up to which answers have digests."""
 
 _INSERT_DIGEST = insert(digests)
+_INSERT_MISSING = upsert(digests).on_conflict_do_nothing()
 
 
 def add_digests(tx: Connection, new: Sequence[tuple[int, bytes]]) -> None:
@@ -181,16 +184,9 @@ def remember_failures(tx: Connection, seqs: Sequence[int], now: float) -> None:
     if not seqs:
         return
     for some in in_chunks(seqs):
-        known = _known(tx, some)
         rows = tx.execute(select(params).where(params.c.request_seq.in_(some)))
-        add_digests(
-            tx,
-            [
-                (row.request_seq, digest_of(row.body))
-                for row in rows
-                if row.request_seq not in known
-            ],
-        )
+        new = [(row.request_seq, digest_of(row.body)) for row in rows]
+        insert_many(tx, _INSERT_MISSING, new)
     put_meta(tx, _FAILED, int(now))
 
 
@@ -214,27 +210,23 @@ def failures(
 
     Calls whose conversation the driver continues are excluded, because they ask for more.
     """
-    found: defaultdict[tuple[int, str, bytes], list[Failure]] = defaultdict(list)
-    for some in in_chunks(wanted):
-        rows = tx.execute(
-            select(
-                requests.c.lane_id, runs.c.actor, digests.c.digest, requests.c.seq, calls.c.taken
-            )
-            .select_from(digests)
-            .join(requests, requests.c.seq == digests.c.request_seq)
-            .join(calls, calls.c.request_seq == requests.c.seq)
-            .join(runs, runs.c.id == requests.c.run_id)
-            .where(
-                digests.c.digest.in_(some),
-                requests.c.finished.is_not(None),
-                requests.c.state != RequestState.SUCCEEDED,
-                calls.c.taken.is_not(None),
-                ~runs.c.converses,
-            )
-            .order_by(calls.c.taken)
+    failed = (
+        select(requests.c.lane_id, runs.c.actor, digests.c.digest, requests.c.seq, calls.c.taken)
+        .select_from(digests)
+        .join(requests, requests.c.seq == digests.c.request_seq)
+        .join(calls, calls.c.request_seq == requests.c.seq)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(
+            requests.c.finished.is_not(None),
+            requests.c.state != RequestState.SUCCEEDED,
+            calls.c.taken.is_not(None),
+            ~runs.c.converses,
         )
-        for row in rows:
-            found[row.lane_id, row.actor, row.digest].append(Failure(row.seq, row.taken))
+        .order_by(calls.c.taken)
+    )
+    found: defaultdict[tuple[int, str, bytes], list[Failure]] = defaultdict(list)
+    for row in among(tx, failed, digests.c.digest, wanted):
+        found[row.lane_id, row.actor, row.digest].append(Failure(row.seq, row.taken))
     return found
 
 
@@ -271,8 +263,8 @@ def index_answers(ledger: Ledger) -> None:
                             new.append((row.seq, digest_of(row.body)))
             if new:
                 with ledger.write() as tx:
-                    known = _known(tx, [seq for seq, _ in new])
-                    add_digests(tx, [each for each in new if each[0] not in known])
+                    # Another process may have given some of them a digest meanwhile.
+                    insert_many(tx, _INSERT_MISSING, new)
     with ledger.write() as tx:
         put_meta(tx, _INDEXED, stamp)
 
@@ -294,13 +286,6 @@ def _unindexed(run_id: str, later: ColumnElement[bool], most: int) -> Any:
         .limit(most)
         # Params may have a document of 30 MB in them.
         .execution_options(yield_per=10)
-    )
-
-
-def _known(tx: Connection, seqs: Sequence[int]) -> set[int]:
-    """Return the requests that another process has given a digest meanwhile."""
-    return set(
-        tx.scalars(select(digests.c.request_seq).where(digests.c.request_seq.in_(list(seqs))))
     )
 
 

@@ -23,7 +23,6 @@ from sqlalchemy import (
     exists,
     inspect,
     select,
-    text,
     update,
 )
 from sqlalchemy.exc import DBAPIError
@@ -40,12 +39,11 @@ from claude_batch.ledger.backends.sqlite_file import (
     ledger_error,
     why_forbidden,
 )
-from claude_batch.ledger.portable_sql import put_meta
+from claude_batch.ledger.portable_sql import meta_number, put_meta
 from claude_batch.ledger.schema import (
     OF_REQUESTS,
     SCHEMA_VERSION,
     batches,
-    meta,
     metadata,
     requests,
     workspaces,
@@ -178,7 +176,7 @@ def migrate_file(backend: Backend, path: Path, version: int) -> None:
     copy: Path | None = None
     try:
         with backend.writing() as tx:
-            if _version(tx) != version:
+            if meta_number(tx, "schema_version") != version:
                 return  # another process was faster
             _check_writable(tx, path, version)
             with backend.every_leader_lock(_workspace_ids(tx), _why(version)):
@@ -222,13 +220,13 @@ def migrate_schema(backend: Backend, version: int) -> None:
 
 def _migrate_schema(backend: Backend, version: int) -> None:
     with backend.engine.connect() as connection, connection.begin():
-        if _version(connection) != version:
+        if meta_number(connection, "schema_version") != version:
             return  # another process was faster
-        workspaces = _workspace_ids(connection)
+        ids = _workspace_ids(connection)
     # The leader locks come first: to take one writes, and the transaction excludes every writer.
     # A process of the older version that takes another lock meanwhile can write nothing any more.
-    with backend.every_leader_lock(workspaces, _why(version)), backend.writing() as tx:
-        if _version(tx) != version:
+    with backend.every_leader_lock(ids, _why(version)), backend.writing() as tx:
+        if meta_number(tx, "schema_version") != version:
             return
         # A session that waits for a lock of a table keeps every other session from reading it.
         tx.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
@@ -263,12 +261,8 @@ def _check_known(location: str, version: int) -> None:
         )
 
 
-def _version(tx: Connection) -> int:
-    return int(tx.scalar(select(meta.c.value).where(meta.c.name == "schema_version")) or 0)
-
-
 def _workspace_ids(tx: Connection) -> Sequence[int]:
-    return tx.scalars(text("SELECT id FROM workspaces ORDER BY id")).all()
+    return tx.scalars(select(workspaces.c.id).order_by(workspaces.c.id)).all()
 
 
 def _why(version: int) -> str:

@@ -14,7 +14,7 @@ from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, Reques
 from claude_batch.ledger import queries
 from claude_batch.ledger.charges import DAY
 from claude_batch.ledger.deliveries import PRUNED
-from claude_batch.ledger.portable_sql import meta_value
+from claude_batch.ledger.portable_sql import count_if, meta_value, total
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
@@ -50,14 +50,7 @@ class RunMark(NamedTuple):
 def run_marks(tx: Connection, run_ids: Collection[str]) -> dict[str, RunMark]:
     """Return the marks of runs. Of each, one entry of an index is read, however large it is."""
     reopened = meta_value(tx, REOPENED)
-    last = (
-        select(requests.c.finished)
-        .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
-        .order_by(requests.c.finished.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    query = select(runs.c.id, runs.c.request_count, func.coalesce(last, 0), runs.c.delivered)
+    query = select(runs.c.id, runs.c.request_count, queries.LAST_ENDING, runs.c.delivered)
     found = tx.execute(query.where(runs.c.id.in_(run_ids)))
     return {row[0]: RunMark(row[1], row[2], row[3], reopened) for row in found}
 
@@ -115,14 +108,10 @@ class LedgerCounts(NamedTuple):
 
 def ledger_counts(tx: Connection) -> LedgerCounts:
     """Return how much a ledger holds, without reading its requests."""
-    number, total = tx.execute(
-        select(func.count(), func.coalesce(func.sum(runs.c.request_count), 0)).where(
-            runs.c.request_count > 0
-        )
+    number, in_all = tx.execute(
+        select(func.count(), total(runs.c.request_count)).where(runs.c.request_count > 0)
     ).one()
-    query = select(batches.c.state, func.count()).group_by(batches.c.state)
-    by_state = tx.execute(query.order_by(batches.c.state))
-    return LedgerCounts(number, total, {row[0]: row[1] for row in by_state})
+    return LedgerCounts(number, in_all, queries.count_by_state(tx, batches))
 
 
 def workspace_rows(tx: Connection) -> list[Record]:
@@ -267,21 +256,21 @@ def _grouped(value: Any, steps: Sequence[int]) -> list[Any]:
     """Return columns that count the succeeded results in each group."""
     above = [and_(_SUCCEEDED, value >= low) for low in steps]
     inside = [and_(each, value < end) for each, end in zip(above, steps[1:], strict=False)]
-    return [func.sum(case((each, 1), else_=0)) for each in (*inside, above[-1])]
+    return [count_if(each) for each in (*inside, above[-1])]
 
 
 _ALIKE = (requests.c.run_id, cast(_ANSWERED / DAY, Integer), results.c.model)
 _TOTAL = (
     func.count(),
-    func.sum(case((_SUCCEEDED, 0), else_=1)),
+    count_if(~_SUCCEEDED),
     func.sum(results.c.input_tokens),
     func.sum(results.c.output_tokens),
     func.sum(results.c.cache_read_tokens),
     func.sum(results.c.cache_5m_tokens + results.c.cache_1h_tokens),
-    func.sum(case((and_(_SUCCEEDED, results.c.cost.is_(None)), 1), else_=0)),
-    func.coalesce(func.sum(results.c.cost), 0),
-    func.coalesce(func.sum(results.c.live_cost), 0),
-    func.coalesce(func.sum(results.c.uncached_cost), 0),
+    count_if(and_(_SUCCEEDED, results.c.cost.is_(None))),
+    total(results.c.cost),
+    total(results.c.live_cost),
+    total(results.c.uncached_cost),
 )
 _BY_TOKENS = _grouped(results.c.output_tokens, TOKEN_STEPS)
 _BY_TIME = _grouped(_ANSWERED - requests.c.created, TIME_STEPS)
@@ -301,10 +290,10 @@ def sums_of_results(tx: Connection, batch_ids: Sequence[int]) -> dict[int, list[
     actors_of = queries.actors_of_runs(tx, {row.run_id for row in rows})
     found: dict[int, list[ResultSums]] = {each: [] for each in batch_ids}
     for batch_id, run_id, day, model, *numbers in rows:
-        total, groups = Total(*numbers[: len(_TOTAL)]), tuple(numbers[len(_TOTAL) :])
+        sums, groups = Total(*numbers[: len(_TOTAL)]), tuple(numbers[len(_TOTAL) :])
         by_tokens, by_time = groups[: len(_BY_TOKENS)], groups[len(_BY_TOKENS) :]
         actor = actors_of.get(run_id, "")
-        found[batch_id].append(ResultSums(run_id, actor, day, model, total, by_tokens, by_time))
+        found[batch_id].append(ResultSums(run_id, actor, day, model, sums, by_tokens, by_time))
     return found
 
 

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     and_,
     bindparam,
+    case,
     delete,
     func,
     insert,
@@ -35,6 +36,7 @@ from claude_batch.ledger.schema import lanes, meta, requests
 __all__ = [
     "among",
     "contains",
+    "count_if",
     "count_rows",
     "drop_meta",
     "finished_after",
@@ -45,6 +47,7 @@ __all__ = [
     "meta_value",
     "of_workspace",
     "put_meta",
+    "total",
     "update_row",
     "upsert",
 ]
@@ -64,6 +67,16 @@ def of_workspace(lane_id: ColumnElement[int], workspace: Any) -> ColumnElement[b
     return lane_id.in_(
         select(lanes.c.id).where(lanes.c.workspace_id == workspace).scalar_subquery()
     )
+
+
+def total(values: Any) -> Any:
+    """Return the sum of a column; 0 without rows."""
+    return func.coalesce(func.sum(values), 0)
+
+
+def count_if(condition: Any) -> Any:
+    """Return the number of rows for which a condition holds."""
+    return total(case((condition, 1), else_=0))
 
 
 def insert_one(tx: Connection, table: Table, **values: Any) -> int:

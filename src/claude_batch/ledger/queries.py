@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import (
     Connection,
     String,
+    Table,
     and_,
     bindparam,
     case,
@@ -77,7 +78,7 @@ class Answer(NamedTuple):
     its run was withdrawn for its deadline. ``api``: another client cancelled its batch at the API.
     """
     kind: str | None = None
-    """For a canceled request: the kind of its run, ``run`` or ``calls``."""
+    """For a canceled, lost or malformed request: the kind of its run, ``run`` or ``calls``."""
     context: bytes | None = None
     """The caller's context of the request, as JSON; None if nothing is stored."""
 
@@ -119,13 +120,13 @@ def _of_its_run(value: Any) -> Any:
     return select(value).where(runs.c.id == requests.c.run_id).scalar_subquery()
 
 
-def _only_if_canceled(value: Any) -> Any:
-    # SQLite evaluates only the branch that it takes, so other requests pay nothing for this.
-    return case((requests.c.state == literal_column("'canceled'"), value), else_=None)
-
-
 def _word(text: str) -> Any:
     return literal_column(f"'{text}'", String())
+
+
+def _only_if(value: Any, *states: str) -> Any:
+    # SQLite evaluates only the branch that it takes, so other requests pay nothing for this.
+    return case((requests.c.state.in_(list(map(_word, states))), value), else_=None)
 
 
 _CANCELER = case(
@@ -192,8 +193,8 @@ def _answers() -> Any:
         conversations.c.stopped,
         conversations.c.note,
         results.c.outcome,
-        _only_if_canceled(_CANCELER),
-        _only_if_canceled(_of_its_run(runs.c.kind)),
+        _only_if(_CANCELER, "canceled"),
+        _only_if(_of_its_run(runs.c.kind), "canceled", "lost", "malformed"),
         null(),  # the context, which is read apart
     ).outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
 
@@ -510,6 +511,18 @@ def batches_of_run(tx: Connection, run_id: str, newest: int | None = None) -> li
     return list(tx.execute(query.order_by(order).limit(newest)))
 
 
+def standing(tx: Connection, run_id: str) -> dict[tuple[str, str], int]:
+    """Return the number of a run's unfinished requests by their state and their batch's ("")."""
+    state = func.coalesce(batches.c.state, "")
+    rows = tx.execute(
+        select(requests.c.state, state, func.count())
+        .outerjoin(batches, batches.c.id == requests.c.batch_id)
+        .where(requests.c.run_id == run_id, requests.c.finished.is_(None))
+        .group_by(requests.c.state, state)
+    )
+    return {(row[0], row[1]): row[2] for row in rows}
+
+
 class PackedRequests(NamedTuple):
     """How many requests of a run wait for their outcome, by where they are."""
 
@@ -523,15 +536,24 @@ class PackedRequests(NamedTuple):
 
 def packed_requests(tx: Connection, run_id: str) -> PackedRequests:
     """Return how many requests of a run are in batches or live calls."""
-    rows = tx.execute(
-        select(batches.c.state, func.count())
-        .join(requests, requests.c.batch_id == batches.c.id)
-        .where(requests.c.run_id == run_id, requests.c.state == RequestState.PACKED)
-        .group_by(batches.c.state)
-    )
-    counts = dict(rows.all())
+    counts = {
+        of_batch: count
+        for (state, of_batch), count in standing(tx, run_id).items()
+        if state == RequestState.PACKED
+    }
     unsent, live = (counts.pop(state, 0) for state in (BatchState.PACKED, BatchState.LIVE))
     return PackedRequests(unsent, sum(counts.values()), live)
+
+
+def unsent(tx: Connection, run_id: str) -> int:
+    """Return how many of a run's requests are queued, or in a batch that is not submitted yet."""
+    unsubmitted = (BatchState.PACKED, BatchState.SUBMITTING)
+    return sum(
+        count
+        for (state, of_batch), count in standing(tx, run_id).items()
+        if state == RequestState.QUEUED
+        or (state == RequestState.PACKED and of_batch in unsubmitted)
+    )
 
 
 def requests_of_batches(tx: Connection, run_id: str) -> dict[BatchState, int]:
@@ -569,15 +591,17 @@ def last_stamp(tx: Connection) -> int:
     return meta_number(tx, "stamp")
 
 
+_last = select(func.max(requests.c.finished)).where(
+    requests.c.run_id == runs.c.id, requests.c.finished.is_not(None)
+)
+LAST_ENDING: Any = func.coalesce(_last.scalar_subquery(), 0)
+"""The stamp of the last request of a run that became final, or 0, for a query of runs."""
+
+
 def last_endings(tx: Connection, run_ids: Collection[str]) -> dict[str, int]:
     """Return the stamp of the last request of each run that became final; 0 if none has."""
     # One statement, which seeks once for each run.
-    last = (
-        select(func.max(requests.c.finished))
-        .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
-        .scalar_subquery()
-    )
-    rows = tx.execute(select(runs.c.id, func.coalesce(last, 0)).where(runs.c.id.in_(run_ids)))
+    rows = tx.execute(select(runs.c.id, LAST_ENDING).where(runs.c.id.in_(run_ids)))
     return {row[0]: row[1] for row in rows}
 
 
@@ -608,18 +632,16 @@ def waiting_workspaces(tx: Connection) -> set[int]:
     return set(tx.scalars(select(workspaces.c.id).where(waits.exists())))
 
 
+def count_by_state(tx: Connection, table: Table) -> dict[str, int]:
+    """Return the number of rows of `requests` or `batches` in each state, over all runs."""
+    state = table.c.state
+    rows = tx.execute(select(state, func.count()).group_by(state).order_by(state))
+    return {str(state): int(count) for state, count in rows}
+
+
 def counts_by_state(tx: Connection) -> tuple[dict[str, int], dict[str, int]]:
     """Return the number of requests and the number of batches in each state, over all runs."""
-    requests_by, batches_by = (
-        {
-            str(state): int(count)
-            for state, count in tx.execute(
-                select(table.c.state, func.count()).group_by(table.c.state).order_by(table.c.state)
-            )
-        }
-        for table in (requests, batches)
-    )
-    return requests_by, batches_by
+    return count_by_state(tx, requests), count_by_state(tx, batches)
 
 
 def behind(tx: Connection) -> list[str]:
@@ -634,27 +656,27 @@ def addresses(tx: Connection, limit: int) -> list[str]:
     return list(tx.scalars(found.limit(limit)))
 
 
+# Finished requests are counted in their index alone; open ones would need a row lookup each.
+FINISHED: Any = (
+    select(func.count())
+    .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
+    .scalar_subquery()
+)
+"""The number of final requests of a run, for a query of runs."""
+
+
 def unfinished(tx: Connection, run_id: str) -> int:
     """Return the number of a run's requests without a final state. Raises as `run_row` does."""
-    # Finished requests are counted in their index alone; open ones would need a row lookup each.
-    finished = count_rows(
-        tx, requests, requests.c.run_id == run_id, requests.c.finished.is_not(None)
-    )
-    return int(run_row(tx, run_id).request_count) - finished
+    left = tx.scalar(select(runs.c.request_count - FINISHED).where(runs.c.id == run_id))
+    if left is None:
+        raise _removed(run_id)
+    return left
 
 
 def unfinished_runs(tx: Connection, run_ids: Collection[str]) -> set[str]:
     """Return those of these runs that have requests without a final state."""
-    # Counted in the index of finished requests alone, as by `unfinished`.
-    finished = (
-        select(func.count())
-        .select_from(requests)
-        .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
-        .scalar_subquery()
-    )
-    return set(
-        tx.scalars(select(runs.c.id).where(runs.c.id.in_(run_ids), runs.c.request_count > finished))
-    )
+    unfinished = and_(runs.c.id.in_(run_ids), runs.c.request_count > FINISHED)
+    return set(tx.scalars(select(runs.c.id).where(unfinished)))
 
 
 def runs_with_failures(tx: Connection, run_ids: Collection[str]) -> set[str]:
@@ -662,31 +684,6 @@ def runs_with_failures(tx: Connection, run_ids: Collection[str]) -> set[str]:
     failed = requests.c.state != RequestState.SUCCEEDED
     others = exists().where(requests.c.run_id == runs.c.id, failed)
     return set(tx.scalars(select(runs.c.id).where(runs.c.id.in_(run_ids), others)))
-
-
-_UNSENT = (
-    select(func.count())
-    .select_from(requests)
-    .where(
-        requests.c.run_id == bindparam("run"),
-        or_(
-            requests.c.state == RequestState.QUEUED,
-            and_(
-                requests.c.state == RequestState.PACKED,
-                requests.c.batch_id.in_(
-                    select(batches.c.id).where(
-                        batches.c.state.in_((BatchState.PACKED, BatchState.SUBMITTING))
-                    )
-                ),
-            ),
-        ),
-    )
-)
-
-
-def unsent(tx: Connection, run_id: str) -> int:
-    """Return how many of a run's requests are queued, or in a batch that is not submitted yet."""
-    return tx.scalar(_UNSENT, {"run": run_id}) or 0
 
 
 def metadata_of(tx: Connection) -> dict[str, str]:

@@ -123,28 +123,25 @@ def unknown_owner(tx: Connection, lines: Mapping[str, Line]) -> int | None:
     ``lines`` are by request id, here as below. None if there is none: since the restored state,
     some of them were sent again, perhaps together with others.
     """
-    owners: set[int | None] = set()
-    for some in in_chunks(lines):
-        owner: dict[tuple[str, int], int] = {}
-        unknown = batches.c.state == BatchState.UNKNOWN
-        members = (
-            select(requests.c.id, requests.c.sendings, batches.c.posts, batches.c.id.label("batch"))
-            .join(batches, batches.c.id == requests.c.batch_id)
-            .where(requests.c.id.in_(some), requests.c.state == RequestState.PACKED, unknown)
-        )
-        for row in tx.execute(members):
-            owner |= {(row.id, row.sendings + post): row.batch for post in range(1, row.posts + 1)}
-        left = (
-            select(requests.c.id, former_members.c.sending, former_members.c.batch_id)
-            .join(former_members, former_members.c.request_seq == requests.c.seq)
-            .join(batches, batches.c.id == former_members.c.batch_id)
-            .where(requests.c.id.in_(some), unknown)
-        )
-        owner |= {(row.id, row.sending): row.batch_id for row in tx.execute(left)}
-        owners |= {owner.get((identifier, lines[identifier].sending)) for identifier in some}
-        if len(owners) != 1:
-            return None
-    return owners.pop() if owners else None
+    owner: dict[tuple[str, int], int] = {}
+    unknown = batches.c.state == BatchState.UNKNOWN
+    members = (
+        select(requests.c.id, requests.c.sendings, batches.c.posts, batches.c.id.label("batch"))
+        .join(batches, batches.c.id == requests.c.batch_id)
+        .where(requests.c.state == RequestState.PACKED, unknown)
+    )
+    for row in among(tx, members, requests.c.id, lines):
+        owner |= {(row.id, row.sendings + post): row.batch for post in range(1, row.posts + 1)}
+    left = (
+        select(requests.c.id, former_members.c.sending, former_members.c.batch_id)
+        .join(former_members, former_members.c.request_seq == requests.c.seq)
+        .join(batches, batches.c.id == former_members.c.batch_id)
+        .where(unknown)
+    )
+    for row in among(tx, left, requests.c.id, lines):
+        owner[row.id, row.sending] = row.batch_id
+    owners = {owner.get((request_id, line.sending)) for request_id, line in lines.items()}
+    return owners.pop() if len(owners) == 1 else None
 
 
 def has_request(tx: Connection, request_id: str) -> bool:

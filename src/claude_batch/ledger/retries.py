@@ -16,7 +16,6 @@ from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_,
 
 from claude_batch.core.states import FAILED, OPEN, BatchState, RequestState
 from claude_batch.ledger import run_deadlines, transitions
-from claude_batch.ledger.collected_batches import fetch_soon
 from claude_batch.ledger.conversations import begin_anew
 from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.queries import last_stamp, request_counts, run_row, unfinished
@@ -140,7 +139,7 @@ def _was_cancelled(tx: Connection, run_id: str) -> bool:
 
 def _check_deadline(tx: Connection, run_id: str, chosen: Any, now: float) -> None:
     """Raise `SendsNothing` if the deadline of a run would end the chosen requests unsent."""
-    stops = run_deadlines.stops_sending(run_row(tx, run_id), now) and unfinished(tx, run_id)
+    stops = run_deadlines.stops_sending(tx, run_id, now) and unfinished(tx, run_id)
     if stops and tx.scalar(select(requests.c.seq).where(chosen).limit(1)) is not None:
         raise SendsNothing
 
@@ -238,7 +237,9 @@ def _failures(tx: Connection, run_id: str) -> tuple[dict[str, int], dict[str, in
     )
     passes = _failed_in_passing().label("passes")
     rows: Sequence[Any] = tx.execute(
-        _with_lines(select(kind.label("kind"), passes, func.count()))
+        select(kind.label("kind"), passes, func.count())
+        .select_from(requests)
+        .outerjoin(results, OF_ANSWER)
         .where(requests.c.run_id == run_id, requests.c.state.in_(FAILED))
         .group_by("kind", "passes")
         .order_by(func.count().desc(), "kind")
@@ -246,11 +247,6 @@ def _failures(tx: Connection, run_id: str) -> tuple[dict[str, int], dict[str, in
     for name, is_passing, count in rows:
         (passing if is_passing else final)[name or str(RequestState.ERRORED)] = count
     return passing, final
-
-
-def _with_lines(query: Any) -> Any:
-    """Join a query of requests with the result line that set each request's state."""
-    return query.select_from(requests).outerjoin(results, OF_ANSWER)
 
 
 def _ended(tx: Connection, run_id: str) -> tuple[float | None, float | None]:
@@ -276,15 +272,18 @@ def retry_call(tx: Connection, seq: int, *, due: float) -> str | None:
     Returns None if the call has no transient failure. Also returns None if its run is past a
     deadline or cancelled and other calls of the run have not ended.
     """
-    query = select(
-        requests.c.run_id,
-        requests.c.state,
-        results.c.error_type,
-        or_(runs.c.cancelled.is_not(None), runs.c.past_margin.is_not(None)).label("withdrawn"),
-    )
-    of_run = runs.c.id == requests.c.run_id
+    withdrawn = or_(runs.c.cancelled.is_not(None), runs.c.past_margin.is_not(None))
     row = tx.execute(
-        _with_lines(query).join(runs, of_run).where(requests.c.seq == seq, _failed_in_passing())
+        select(
+            requests.c.run_id,
+            requests.c.state,
+            results.c.error_type,
+            withdrawn.label("withdrawn"),
+        )
+        .select_from(requests)
+        .outerjoin(results, OF_ANSWER)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(requests.c.seq == seq, _failed_in_passing())
     ).first()
     if row is None or (row.withdrawn and unfinished(tx, row.run_id)):
         return None
@@ -306,7 +305,6 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
     mine = and_(
         requests.c.run_id == run_id,
         requests.c.batch_id.in_(batch_ids),
-        or_(~requests.c.cancelled, requests.c.state == RequestState.LOST),
         lacks_result(),
     )
     _check_deadline(tx, run_id, mine, now)
@@ -325,7 +323,5 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
     )
     lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
     queued += transitions.ask_again(tx, and_(lost, lost_with_it), due=now)
-    for batch_id in batch_ids:
-        fetch_soon(tx, batch_id, now)
     run_deadlines.reopen_run(tx, run_id, now, had_ended=had_ended)
     return queued

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, func, o
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
-from claude_batch.ledger.cancellations import request_cancels
+from claude_batch.ledger.cancellations import cancel_batches
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.portable_sql import of_workspace, update_row
 from claude_batch.ledger.schema import batch_runs, batches, requests, runs
@@ -116,12 +116,7 @@ def withdraw(tx: Connection, run_id: str, now: float) -> None:
     # No primer is sent ahead any more. Doubles still end with their originals.
     transitions.release(tx, and_(requests.c.run_id == run_id, is_held(), ~is_double()))
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
-    packed = select(batches.c.id).where(
-        batches.c.id.in_(mine), batches.c.state == BatchState.PACKED
-    )
-    for batch_id in tx.scalars(packed).all():
-        batch_contents.withdraw_cancelled(tx, batch_id)
-    request_cancels(tx, mine, now)
+    cancel_batches(tx, mine, now)
 
 
 def end_queued(tx: Connection, run_id: str) -> None:
@@ -135,18 +130,16 @@ def end_queued(tx: Connection, run_id: str) -> None:
     transitions.expire(tx, and_(queued, ~batch_contents.may_be_forgotten()))
 
 
-def stops_sending(run: Record, now: float) -> bool:
-    """Return whether requests of a run that are queued now end unsent, because of its deadline."""
-    passed = run.deadline is not None and run.deadline <= now and run.deadline_closed is None
-    return (run.past_margin is not None or passed) and run.fallback == "none"
-
-
 def sends_nothing(now: float) -> ColumnElement[bool]:
-    """Return the condition for a run of which `stops_sending` is true."""
-    passed = and_(
-        runs.c.deadline.is_not(None), runs.c.deadline <= now, runs.c.deadline_closed.is_(None)
-    )
+    """Return the condition for a run whose queued requests end unsent, because of its deadline."""
+    passed = and_(runs.c.deadline <= now, runs.c.deadline_closed.is_(None))
     return and_(or_(runs.c.past_margin.is_not(None), passed), runs.c.fallback == "none")
+
+
+def stops_sending(tx: Connection, run_id: str, now: float) -> bool:
+    """Return whether `sends_nothing` holds for a run."""
+    stops = select(runs.c.id).where(runs.c.id == run_id, sends_nothing(now))
+    return tx.scalar(stops) is not None
 
 
 def conclude(tx: Connection, run_id: str, outcome: str, *, closed: float | None = None) -> None:
@@ -200,15 +193,3 @@ def forget(tx: Connection, run_id: str) -> None:
             live=case((runs.c.mode == "live", runs.c.live), else_=None),
         )
     )
-
-
-def standing(tx: Connection, run_id: str) -> dict[tuple[str, str], int]:
-    """Return the number of a run's unfinished requests by their state and their batch's ("")."""
-    state = func.coalesce(batches.c.state, "")
-    rows = tx.execute(
-        select(requests.c.state, state, func.count())
-        .outerjoin(batches, batches.c.id == requests.c.batch_id)
-        .where(requests.c.run_id == run_id, requests.c.finished.is_(None))
-        .group_by(requests.c.state, state)
-    )
-    return {(row[0], row[1]): row[2] for row in rows}

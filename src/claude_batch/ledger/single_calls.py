@@ -264,16 +264,13 @@ UNSENT = Place(RequestState.QUEUED, None, None)
 
 def places_of(tx: Connection, seqs: Collection[int]) -> dict[int, Place]:
     """Return where these requests are, by row number."""
+    query = select(
+        requests.c.seq, requests.c.state, batches.c.state, batches.c.remote_id
+    ).outerjoin(batches, batches.c.id == requests.c.batch_id)
     found: dict[int, Place] = {}
-    for some in in_chunks(seqs):
-        rows = tx.execute(
-            select(requests.c.seq, requests.c.state, batches.c.state, batches.c.remote_id)
-            .outerjoin(batches, batches.c.id == requests.c.batch_id)
-            .where(requests.c.seq.in_(some))
-        )
-        for seq, state, batch_state, remote_id in rows:
-            in_batch = None if batch_state is None else BatchState(batch_state)
-            found[seq] = Place(RequestState(state), in_batch, remote_id)
+    for seq, state, batch_state, remote_id in among(tx, query, requests.c.seq, seqs):
+        in_batch = None if batch_state is None else BatchState(batch_state)
+        found[seq] = Place(RequestState(state), in_batch, remote_id)
     return found
 
 

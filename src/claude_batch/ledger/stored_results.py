@@ -24,7 +24,7 @@ from sqlalchemy import (
 from claude_batch.core.ids import COUNTER_DIGITS, counter_of
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.portable_sql import count_rows, upsert
+from claude_batch.ledger.portable_sql import count_if, count_rows, upsert
 from claude_batch.ledger.schema import (
     former_members,
     requests,
@@ -269,7 +269,8 @@ _CERTAIN = and_(results.c.outcome == RequestState.SUCCEEDED, ~_UNDOCUMENTED)
 _COUNTS = (
     func.count(),
     # Sums instead of GROUP BY, which would sort the results.
-    *(func.sum(case((which, 1), else_=0)) for which in (_CERTAIN, _UNDOCUMENTED)),
+    count_if(_CERTAIN),
+    count_if(_UNDOCUMENTED),
     func.max(case((results.c.disposition == Disposition.ACCOUNT, 1), else_=0)),
 )
 

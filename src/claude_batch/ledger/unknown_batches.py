@@ -309,12 +309,11 @@ def candidates_of(tx: Connection, batch_id: int) -> list[Record]:
 
 def rivals(tx: Connection, batch_id: int) -> int:
     """Return how many other POSTs of equally many requests have no response, or none yet."""
-    mine = batches.alias("mine")
-    alike = and_(mine.c.id == batch_id, mine.c.request_count == batches.c.request_count)
     return count_rows(
         tx,
-        batches.join(mine, alike),
+        batches,
         batches.c.id != batch_id,
+        batches.c.request_count == batch(tx, batch_id).request_count,
         batches.c.state.in_((BatchState.SUBMITTING, BatchState.UNKNOWN)),
     )
 
@@ -537,19 +536,15 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
 
     A cancelled run, which has ended, is open again then, and so is a cancelled call.
     """
+    lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
     # A collected batch may still bring the line of the earlier sending. A live call brings nothing
     # more, but a budget that is set later counts what it may have cost.
     remember_former(
         tx,
         select(requests.c.batch_id, requests.c.seq, requests.c.sendings)
         .join(batches, batches.c.id == requests.c.batch_id)
-        .where(
-            requests.c.run_id == run_id,
-            requests.c.state == RequestState.LOST,
-            batches.c.state.in_((BatchState.COLLECTED, BatchState.LIVE)),
-        ),
+        .where(lost, batches.c.state.in_((BatchState.COLLECTED, BatchState.LIVE))),
     )
-    lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
     had_ended = not unfinished(tx, run_id)
     # A live conversation is lost between two turns if its ledger was restored. Its next turn is
     # sent, because the answer before it is stored.

@@ -274,16 +274,23 @@ def _depose(tx: Connection, workspace_id: int) -> None:
     update_row(tx, workspaces, workspace_id, epoch=workspaces.c.epoch + 1)
 
 
+def lane_of(
+    tx: Connection, workspace_id: int, api_version: str, betas: str, user_profile: str
+) -> int | None:
+    """Return the lane of these headers in a workspace; None if there is none."""
+    return tx.scalar(
+        select(lanes.c.id).where(
+            lanes.c.workspace_id == workspace_id,
+            lanes.c.api_version == api_version,
+            lanes.c.betas == betas,
+            lanes.c.user_profile == user_profile,
+        )
+    )
+
+
 def _move_lanes(tx: Connection, source: int, target: int) -> None:
     for lane in tx.execute(select(lanes).where(lanes.c.workspace_id == source)).all():
-        twin = tx.scalar(
-            select(lanes.c.id).where(
-                lanes.c.workspace_id == target,
-                lanes.c.api_version == lane.api_version,
-                lanes.c.betas == lane.betas,
-                lanes.c.user_profile == lane.user_profile,
-            )
-        )
+        twin = lane_of(tx, target, lane.api_version, lane.betas, lane.user_profile)
         if twin is None:
             update_row(tx, lanes, lane.id, workspace_id=target)
             continue

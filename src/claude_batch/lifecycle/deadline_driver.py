@@ -180,7 +180,7 @@ class Deadlines:
         """Handle what comes back of a withdrawn run, and report if its deadline has passed."""
         changed = False
         with self._ledger.read() as tx:
-            standing = run_deadlines.standing(tx, run.id)
+            standing = queries.standing(tx, run.id)
             state = workspaces.workspace_row(tx, leader.workspace_id)
         unsent = (RequestState.PACKED, BatchState.PACKED) in standing
         ends = run.fallback == "none" and (RequestState.QUEUED, "") in standing
@@ -190,7 +190,7 @@ class Deadlines:
                 run_deadlines.withdraw(tx, run.id, now)
                 if run.fallback == "none":
                     run_deadlines.end_queued(tx, run.id)
-                standing = run_deadlines.standing(tx, run.id)
+                standing = queries.standing(tx, run.id)
             changed = True
         left = run.deadline - now
         # If nothing is left, the next look concludes by what the requests came to.

@@ -318,7 +318,7 @@ def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> Decision:
         if queries.unfinished(tx, run_id):
             if run.cancelled is not None:
                 why = "was cancelled, and its batches have not ended"
-            elif run_deadlines.stops_sending(run, now):
+            elif run_deadlines.stops_sending(tx, run_id, now):
                 why = PAST_MARGIN
         if why:
             has_some = undecided or unknown_batches.runs_with_lost(tx, run_id)

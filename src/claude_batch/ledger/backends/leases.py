@@ -187,7 +187,6 @@ class Leases:
             )
 
     def tick(self) -> None:
-        """Show that the engine's loop runs."""
         self._ticked = time.monotonic()
 
     def _keep_beating(self) -> None:
@@ -282,7 +281,7 @@ class Leases:
         ends its transaction, and the lock of all writes with it.
         """
         dead = select(processes.c.name).where(processes.c.expires < _NOW)
-        with self.connections.reading() as tx:
+        with self.connections.engine.connect() as tx, tx.begin():
             names = [application_of(name) for name in tx.scalars(dead)]
             if names:
                 # Sessions belong to the user who logged in, also if it acts as another role.
@@ -494,7 +493,6 @@ class LeaderLease:
         self._holder = secrets.token_hex(8)
 
     def take(self) -> bool:
-        """Take it; return False if another process holds it. Raises `LedgerError`."""
         with self._leases.connections.translating("used"):
             # Each waiting process asks twice a second. A read delays no write.
             if self._leases.is_taken(self._workspace_id):
@@ -502,7 +500,6 @@ class LeaderLease:
             return self._leases.take(self._workspace_id, self._holder)
 
     def release(self) -> None:
-        """Release it. If the server cannot be reached, it expires."""
         self._leases.leave(self._workspace_id, self._holder)
 
 

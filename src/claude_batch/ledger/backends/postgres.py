@@ -16,7 +16,6 @@ from sqlalchemy import (
     Boolean,
     Cast,
     Connection,
-    Engine,
     Float,
     Insert,
     Integer,
@@ -38,9 +37,7 @@ from claude_batch.core.errors import LedgerError, LedgerFault
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.backends.backend import (
     PAGE_ROWS,
-    Backend,
     Fetches,
-    Patience,
     Query,
     Size,
     Weakness,
@@ -76,35 +73,26 @@ special rights sees no state of theirs
 (https://www.postgresql.org/docs/current/monitoring-stats.html)."""
 
 
-class PostgresBackend(Backend):
+class PostgresBackend(PostgresConnections):
     """A ledger's schema in a database. A forked process cannot share it."""
 
-    faults: tuple[type[BaseException], ...] = PostgresConnections.faults
     outlasts: frozenset[LedgerFault] = frozenset(("unreachable", "busy", "full"))
 
     def __init__(self, location: str) -> None:
         """Read the URL of a schema, which `create` makes. Raises `LedgerError`."""
-        self._connections = PostgresConnections(location)
-        self.location: str = self._connections.location
-        self.patience: Patience = self._connections.patience
-        self.address: str = self.location
-        self.engine: Engine = self._connections.engine
-        self._schema = self._connections.schema
+        super().__init__(location)
         self._checked = False
         self._clock = ServerClock()
-        self._leases = Leases(self._connections, self._clock)
+        self._leases = Leases(self, self._clock)
         self.fetches: Fetches = SharedFetches(self._leases)
         use_indexes_of(metadata)
-
-    def writer(self, connection: Connection) -> Connection:
-        return self._connections.writer(connection)
 
     def tables(self, connection: Connection) -> list[str]:
         if not self._checked:
             self._check_server(connection)
             self._clock.read(lambda: server_time(connection))
             self._checked = True
-        names = inspect(connection).get_table_names(schema=self._schema)
+        names = inspect(connection).get_table_names(schema=self.schema)
         if {"meta", processes.name} <= set(names):
             # They may hold the lock of all writes, and no process may live that ends them.
             self._leases.end_sessions_of_the_dead()
@@ -139,8 +127,8 @@ class PostgresBackend(Backend):
 
     def create(self, tx: Connection) -> None:
         # Even with IF NOT EXISTS, this asks for the right to create schemas.
-        if not inspect(tx).has_schema(self._schema):
-            tx.execute(CreateSchema(self._schema))
+        if not inspect(tx).has_schema(self.schema):
+            tx.execute(CreateSchema(self.schema))
         metadata.create_all(tx)
         own_tables.create_all(tx)
 
@@ -148,25 +136,22 @@ class PostgresBackend(Backend):
         self._leases.release()
         self.engine.dispose()
 
-    def error(self, what: str, cause: BaseException | str) -> LedgerError:
-        return self._connections.error(what, cause)
-
     def migrate(self, version: int) -> None:
         from claude_batch.ledger.migrations import migrate_schema
 
         migrate_schema(self, version)
 
     def watch(self) -> CommitNotices:
-        return CommitNotices(self._connections)
+        return CommitNotices(self)
 
     def backup(self, target: Path) -> None:
         # pg_dump reads a pattern, in which only a quoted name is itself.
-        plain = re.fullmatch("[a-z_][a-z0-9_]*", self._schema)
+        plain = re.fullmatch("[a-z_][a-z0-9_]*", self.schema)
         words = [
             "--format=custom",
-            f"--schema={self._schema if plain else self._connections.quoted_schema}",
+            f"--schema={self.schema if plain else self.quoted_schema}",
             f"--file={target}",
-            self._connections.database,
+            self.database,
         ]
         raise LedgerError(
             f"the ledger {self.location} is copied with PostgreSQL's own tool: "
@@ -188,7 +173,7 @@ class PostgresBackend(Backend):
                     "(SELECT oid FROM pg_database WHERE datname = current_database()) || '-' || "
                     "CAST(CAST(:meta AS regclass) AS oid) END"
                 ),
-                {"meta": f"{self._connections.quoted_schema}.meta"},
+                {"meta": f"{self.quoted_schema}.meta"},
             )
         )
 
@@ -217,7 +202,7 @@ class PostgresBackend(Backend):
                     "c JOIN pg_namespace n ON n.oid = c.relnamespace "
                     "WHERE n.nspname = :schema AND c.relkind = 'r'"
                 ),
-                {"schema": self._schema},
+                {"schema": self.schema},
             )
         return Size(data=int(found or 0), log=0)
 
@@ -226,7 +211,18 @@ class PostgresBackend(Backend):
     def insert_many(
         self, tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]
     ) -> int:
-        return copy_rows(tx, statement, rows)
+        # COPY costs a tenth of an INSERT for each row. An insert with constants or with ON CONFLICT
+        # goes through a temporary table.
+        known = _copies.get(statement)
+        if known is None:
+            known = _copies[statement] = _as_copy(tx, statement)
+        count = 0
+        for part in _parts(rows, known.key):
+            if known.staging:
+                tx.exec_driver_sql(known.staging)
+            _write_rows(tx, known.copy, known.types, part)
+            count += tx.exec_driver_sql(known.insert).rowcount if known.staging else len(part)
+        return count
 
     def row_pages(
         self, tx: Connection, statement: Query, values: Mapping[str, Any]
@@ -364,23 +360,6 @@ class _Copy(msgspec.Struct, frozen=True):
 
 
 _copies: dict[Insert, _Copy] = {}
-
-
-def copy_rows(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]) -> int:
-    """Insert rows by COPY, which costs a tenth of an INSERT for each row; return their number.
-
-    An insert with constants or with ON CONFLICT goes through a temporary table.
-    """
-    count = 0
-    known = _copies.get(statement)
-    if known is None:
-        known = _copies[statement] = _as_copy(tx, statement)
-    for part in _parts(rows, known.key):
-        if known.staging:
-            tx.exec_driver_sql(known.staging)
-        _write_rows(tx, known.copy, known.types, part)
-        count += tx.exec_driver_sql(known.insert).rowcount if known.staging else len(part)
-    return count
 
 
 def copy_table(tx: Connection, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:

@@ -28,7 +28,7 @@ except ImportError:
         "a ledger on PostgreSQL needs its driver: pip install 'claude-batch[postgres]'"
     ) from None
 
-from claude_batch.ledger.backends.backend import PATIENCE, RETRY, Patience
+from claude_batch.ledger.backends.backend import PATIENCE, RETRY, Backend, Patience
 
 DEFAULT_SCHEMA = "claude_batch"
 """The PostgreSQL schema of a ledger whose URL names none, with ``?schema=NAME``."""
@@ -115,8 +115,8 @@ def application_of(process: str) -> str:
     return f"claude-batch {process}"
 
 
-class PostgresConnections:
-    """Connections to one schema, shared by threads."""
+class PostgresConnections(Backend):
+    """The half of a backend that connects to its schema."""
 
     faults: tuple[type[BaseException], ...] = (DBAPIError, psycopg.Error, PoolTimeout)
 
@@ -125,6 +125,7 @@ class PostgresConnections:
         url, schema = _url_of(location)
         self.schema: str = schema
         self.location: str = without_password(location)
+        self.address: str = self.location
         secret = [name for name in url.query if "password" in name]
         bare = url.difference_update_query(secret).set(drivername="postgresql")
         self.database: str = bare._replace(password=None).render_as_string()
@@ -209,18 +210,11 @@ class PostgresConnections:
         connection.exec_driver_sql(begin, self._names)
 
     def writer(self, connection: Connection) -> Connection:
-        """Return the connection, whose next transaction shall write."""
         # The lock makes writes follow each other. A snapshot of the transaction's beginning would
         # not show what was committed while it waited for the lock.
         return connection.execution_options(
             claude_batch_write=True, isolation_level="READ COMMITTED"
         )
-
-    @contextmanager
-    def reading(self) -> Generator[Connection]:
-        """Begin a read transaction."""
-        with self.engine.connect() as connection, connection.begin():
-            yield connection
 
     @contextmanager
     def leasing(self) -> Generator[Connection]:
@@ -230,16 +224,7 @@ class PostgresConnections:
             with connection.begin():
                 yield connection
 
-    @contextmanager
-    def translating(self, what: str) -> Generator[None]:
-        """Raise `LedgerError` for the driver's exceptions."""
-        try:
-            yield
-        except self.faults as error:
-            raise self.error(what, error) from error
-
-    def error(self, what: str, cause: object) -> LedgerError:
-        """Return the error for a ledger that cannot be ``used``, ``read`` or ``written``."""
+    def error(self, what: str, cause: BaseException | str) -> LedgerError:
         original = getattr(cause, "orig", None) or cause
         fault = fault_of(original)
         # Messages of the driver have the host and the user in them, but never the password.
@@ -394,7 +379,6 @@ class CommitNotices:
         return driver
 
     def changed(self) -> bool:
-        """Return True if a process may have committed since the last call. Raises `LedgerError`."""
         now = time.monotonic()
         try:
             with self._connections.translating("read"):
@@ -417,7 +401,6 @@ class CommitNotices:
         return changed
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

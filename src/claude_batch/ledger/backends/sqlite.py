@@ -205,8 +205,6 @@ class SqliteBackend(Backend):
 
     def error(self, what: str, cause: BaseException | str) -> LedgerError:
         is_written = self.address in written_ledgers
-        if isinstance(cause, str):
-            return sqlite_file.damaged_error(self.location, cause, written=is_written)
         return sqlite_file.ledger_error(self.location, what, cause, written=is_written)
 
     def migrate(self, version: int) -> None:
@@ -393,16 +391,11 @@ class DataVersion:
             return int(row[0])
 
     def changed(self) -> bool:
-        """Return True if another connection has committed since the last call.
-
-        Raises `LedgerError`.
-        """
         version = self._version()
         changed, self._last = version != self._last, version
         return changed
 
     def close(self) -> None:
-        """Return the connection to the pool."""
         self._connection.close()
 
 

@@ -105,19 +105,26 @@ def fault_of(error: BaseException) -> LedgerFault:
 
 
 def ledger_error(
-    location: object, what: str, error: BaseException, *, written: bool
+    location: object, what: str, error: BaseException | str, *, written: bool
 ) -> LedgerError:
     """Return the error for a ledger that cannot be ``used``, ``read``, ``written`` or the like.
 
-    ``written``: whether this process has written to it before.
+    ``error`` is an exception, or the damage that SQLite's check found. ``written``: whether this
+    process has written to it before.
     """
-    fault = fault_of(error)
-    if fault == "damaged" and not written and (other := _foreign_error(location)) is not None:
-        return other
+    is_found = isinstance(error, str)
+    fault = "damaged" if is_found else fault_of(error)
     words = f"the ledger {location} cannot be {what}: {getattr(error, 'orig', None) or error}"
     if fault == "damaged":
-        return _damaged(words, written=written)
-    if fault == "unusable" and (why := why_forbidden(location)) is not None:
+        if not written and not is_found and (other := _foreign_error(location)) is not None:
+            return other
+        # "The ledger is unchanged" is never certain: other processes may have it open.
+        words += (
+            ". This process had written to it before the damage was found"
+            if written
+            else ". This process has written nothing to it"
+        )
+    elif fault == "unusable" and (why := why_forbidden(location)) is not None:
         words += f" ({why})"
     return LedgerError(f"{words}. {_REMEDIES[fault]}", fault=fault)
 
@@ -162,21 +169,6 @@ def _foreign_error(location: object) -> LedgerError | None:
 def folder_error(path: Path) -> LedgerError:
     """Return the error for a folder that is named as a ledger."""
     return LedgerError(f"{path} is a folder; name the ledger, which is a file, with --ledger")
-
-
-def damaged_error(location: object, problem: str, *, written: bool) -> LedgerError:
-    """Return the error for a ledger that SQLite's check found damaged."""
-    return _damaged(f"the ledger {location} cannot be written: {problem}", written=written)
-
-
-def _damaged(words: str, *, written: bool) -> LedgerError:
-    # "The ledger is unchanged" is never certain: other processes may have it open.
-    changed = (
-        "This process had written to it before the damage was found"
-        if written
-        else "This process has written nothing to it"
-    )
-    return LedgerError(f"{words}. {changed}. {_REMEDIES['damaged']}", fault="damaged")
 
 
 # Examination --------------------------------------------------------------------------------------
@@ -400,11 +392,9 @@ class LeaderLockFile:
         self._lock = file_lock(leader_lock_file(ledger, workspace_id))
 
     def take(self) -> bool:
-        """Take it; return False if another process holds it. Raises `LedgerError`."""
         return take(self._lock, self._ledger)
 
     def release(self) -> None:
-        """Release it."""
         self._lock.release()
 
 
@@ -432,7 +422,6 @@ class ProcessFile:
         """Do nothing: nobody can take the lock of a process that hangs."""
 
     def release(self) -> None:
-        """Release the lock, because no caller waits in this process any more."""
         # Unlinked first: while the file can be found, its lock must show a living process.
         self._path.unlink(missing_ok=True)
         self._lock.release()
