@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from claude_batch.cli.options import DURATION, complete_files, option, require_value
+from claude_batch.cli.options import (
+    DURATION,
+    ProviderOptions,
+    complete_files,
+    reading_options,
+    require_value,
+)
 from claude_batch.cli.user_messages import (
     BadOutput,
     CommandGroup,
@@ -24,11 +30,12 @@ from claude_batch.cli.user_messages import (
 )
 from claude_batch.core.errors import BadInput
 from claude_batch.core.quantities import count_of, dollars, format_duration
-from claude_batch.core.settings import default_ledger, naming_ledger
+from claude_batch.core.settings import naming_ledger
 
 if TYPE_CHECKING:
     from claude_batch.providers.health_checks import Finding
     from claude_batch.providers.service_record import Record, Recording, Report
+    from claude_batch.wire.connection import Connection
 
 # Doctor -------------------------------------------------------------------------------------------
 
@@ -79,11 +86,7 @@ If several apply, the highest counts."""
     "its name ends in .json.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option("ledger")
-@option("base_url")
-@option("api_key_env")
-@option("poll_interval")
-@option("prices")
+@reading_options("ledger", "base_url", "api_key_env", "poll_interval", "prices")
 def doctor_command(
     live: bool,
     yes: bool,
@@ -91,7 +94,7 @@ def doctor_command(
     wait: float,
     output: str | None,
     as_json: bool,
-    **settings: Any,
+    options: ProviderOptions,
 ) -> None:
     """Check the installation, and the way to the API.
 
@@ -112,10 +115,10 @@ def doctor_command(
             raise click.UsageError(
                 "the report is not written to standard output; name a file, or use --json"
             )
-        check_writable(output, default_ledger(settings["ledger"]))
-        prices = settings["prices"]
+        check_writable(output, options.location)
+        prices = options.settings["prices"]
         check_sources(output, None, [prices] if prices else [])
-    findings = _check(settings)
+    findings = _check(options)
     if not as_json:
         _show(findings)
     values: dict[str, Any] = {
@@ -124,7 +127,7 @@ def doctor_command(
     }
     code = _worst(findings)
     if live:
-        report, ended = _examine(model, wait, settings, yes=yes)
+        report, ended = _examine(model, wait, options.settings, yes=yes)
         code = max(code, ended)
         values["live"] = report.to_dict()
         if not as_json:
@@ -137,17 +140,17 @@ def doctor_command(
     raise SystemExit(code)
 
 
-def _check(settings: Mapping[str, Any]) -> list[Finding]:
+def _check(options: ProviderOptions) -> list[Finding]:
     import asyncio
 
     from claude_batch.providers.health_checks import check_api, check_ledger, check_versions
 
-    location = default_ledger(settings["ledger"])
+    given, location = options.settings, options.location
     found = check_ledger(location)
     return [
         check_versions(location),
         *(replace(each, message=naming_ledger(each.message, location)) for each in found),
-        *asyncio.run(check_api(settings["base_url"], settings["api_key_env"])),
+        *asyncio.run(check_api(given["base_url"], given["api_key_env"])),
     ]
 
 
@@ -201,7 +204,7 @@ def _examine(
         f"this may take minutes, at most {format_duration(wait)}; Ctrl-C ends it, and prints what "
         "is left at the API"
     )
-    code, failure = _record_service(recording)
+    code, failure = _record_service(recording, connection)
     report = Report(model, expected, recording, failure)
     for line in _left_behind(recording, connection.base_url):
         say(line)
@@ -251,7 +254,7 @@ def _confirm(model: str, prices: str | None, base_url: str, *, yes: bool) -> Non
         raise BadInput("it was not confirmed")
 
 
-def _record_service(recording: Recording) -> tuple[Exit, str]:
+def _record_service(recording: Recording, connection: Connection) -> tuple[Exit, str]:
     """Make the calls to the service; return the exit code, and why they ended early."""
     import asyncio
 
@@ -262,7 +265,7 @@ def _record_service(recording: Recording) -> tuple[Exit, str]:
         try:
             await recording.make()
         finally:
-            await recording.close()
+            await connection.aclose()
 
     try:
         asyncio.run(work())

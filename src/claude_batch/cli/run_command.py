@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 import msgspec
 
-from claude_batch.cli.estimate_report import confirm, estimate_details, estimate_line
+from claude_batch.cli.cost import confirm, estimate_details, estimate_line
 from claude_batch.cli.help_sections import SectionedCommand
 from claude_batch.cli.options import (
     DOLLARS,

@@ -68,9 +68,6 @@ CSV_COLUMNS = (
     "via",
 )
 
-_NUMBERS = frozenset(("cost_usd",))
-"""Number columns that are written as text, so that no digit is lost."""
-
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a cell that a spreadsheet evaluates, or may strip down to a formula."""
 
@@ -162,7 +159,8 @@ def _cost_cell(cost: int | None) -> str | None:
 
 def _as_text(value: Any, column: str) -> Any:
     """Put an apostrophe before text that a spreadsheet would evaluate; numbers are unchanged."""
-    if isinstance(value, str) and column not in _NUMBERS and value.startswith(_FORMULAS):
+    # The only number that is written as text, so that no digit is lost, is the cost.
+    if isinstance(value, str) and column != "cost_usd" and value.startswith(_FORMULAS):
         return f"'{value}"
     return value
 

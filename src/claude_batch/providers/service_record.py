@@ -357,10 +357,6 @@ class Recording:
         for batch_id in self.batches.keys() - self._unfinished():
             await self._delete("delete", batch_id)
 
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._connection.aclose()
-
     def reason(self, error: Exception) -> str:
         """Return why a call had no answer, without credentials."""
         if isinstance(error, TimeoutError):
@@ -544,8 +540,7 @@ class Report:
         """Compare a recording, which may have ended early because of ``failure``."""
         self._model = model
         self._expected = expected
-        self._record = recording.record
-        self._notes = list(recording.notes)
+        self._record, self._notes = recording.record, recording.notes
         self._failure = masked(failure)
         self._when = time.strftime("%Y-%m-%d", time.gmtime())
         self.differences: list[Difference] = compare(recording.record, expected)

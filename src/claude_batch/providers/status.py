@@ -352,20 +352,6 @@ def at_limit(states: Iterable[str], parallel_batches: int | None) -> bool:
     return len(sent) >= parallel_batches
 
 
-def _deadline_words(deadline: Deadline, now: float) -> str:
-    if deadline.outcome is not None:
-        return f"its deadline was {deadline.outcome}"
-    words = f"its deadline is in {roughly(max(1, deadline.at - now))}"
-    what = "is sent live" if deadline.fallback == "live" else "expires"
-    if deadline.withdrawn is not None:
-        return f"{words}: nothing more goes into batches, and every request that did not run {what}"
-    left = roughly(max(1, deadline.at - deadline.margin - now))
-    return (
-        f"{words}: unfinished batches are canceled in {left}, and every request that did not run "
-        f"{what}"
-    )
-
-
 class _Waiting(msgspec.Struct, kw_only=True):
     """An unfinished run, and what it may wait for."""
 
@@ -413,13 +399,13 @@ class _Waiting(msgspec.Struct, kw_only=True):
             if reason != "ledger_behind":  # whose message names the command
                 words += f"; fix the cause, then run `{workspaces.remedy_of(reason)}`"
             yield words
-            yield _probe_words(self.workspace, self.now)
+            yield self._probe_words()
         if self.status.held is not None:
             yield self.status.held.describe(self.run.id)
 
     def _sending(self) -> Iterator[str]:
         if unknown := list(filter(is_undecided, self.status.batches)):
-            yield _unknown_words(unknown, self.now)
+            yield self._unknown_words(unknown)
         if self.interrupted:
             calls = count_of(self.interrupted, "live call")
             yield f"{calls} may have been billed when the process ended; see `claude-batch unknown`"
@@ -440,9 +426,9 @@ class _Waiting(msgspec.Struct, kw_only=True):
     def _at_api(self) -> Iterator[str]:
         at_api = [batch for batch in self.status.batches if batch.state in AT_API]
         if whole := [batch for batch in at_api if not batch.missing]:
-            yield _at_api_words(whole, self.now, self.driven)
+            yield self._at_api_words(whole)
         if incomplete := [batch for batch in at_api if batch.missing]:
-            yield _missing_words(incomplete, self.now, self.driven)
+            yield self._missing_words(incomplete)
         most = self.run.parallel_batches
         if self._has(RequestState.QUEUED) and at_limit(
             [each.state for each in self.status.batches], most
@@ -473,7 +459,7 @@ class _Waiting(msgspec.Struct, kw_only=True):
 
     def _others(self) -> Iterator[str]:
         if self.status.deadline is not None:
-            yield _deadline_words(self.status.deadline, self.now)
+            yield self._deadline_words(self.status.deadline)
         if self.status.state is RunState.STORING:
             yield (
                 "its requests are still being stored, and none is sent before all are stored; if "
@@ -485,21 +471,95 @@ class _Waiting(msgspec.Struct, kw_only=True):
         if self.turning:
             yield self.turning
         if not self.driven and self.status.state in _PARKED:
-            yield _undriven_words(self.run, None if self.is_here else self.workspace.base_url)
+            yield self._undriven_words()
+
+    def _probe_words(self) -> str:
+        workspace = self.workspace
+        age = roughly(self.now - workspace.halted)
+        if workspace.next_probe is None:
+            return (
+                f"halted for {age}, until you run `{workspaces.remedy_of(workspace.halt_reason)}`"
+            )
+        left = workspace.next_probe - self.now
+        when = f"in {roughly(max(1, left))}" if left > 0 else "next"
+        return f"halted for {age}; the driver tries one request {when}"
+
+    def _unknown_words(self, unknown: list[BatchStatus]) -> str:
+        count = sum(batch.requests for batch in unknown)
+        since = min(batch.unknown_since or self.now for batch in unknown)
+        age = roughly(max(1, self.now - since))
+        candidates = sum(batch.candidates for batch in unknown)
+        if is_doubted(unknown[0].note):
+            what = ""
+        elif any(not batch.settled for batch in unknown):
+            what = "the API's list of batches is watched until `settling` has passed"
+        elif candidates:
+            batches = count_of(candidates, "batch", "batches")
+            what = f"{batches} may be it; the results show it when they arrive"
+        else:
+            what = "the decision follows at once"
+        return (
+            f"it is unknown whether the API accepted {count_of(len(unknown), 'batch', 'batches')} "
+            f"with {count_of(count, 'request')}, "
+            f"for {age} ({unknown[0].note}){what and f': {what}'}; see `claude-batch unknown`"
+        )
+
+    def _at_api_words(self, at_api: list[BatchStatus]) -> str:
+        age = roughly(self.now - min(batch.submitted or self.now for batch in at_api))
+        count = count_of(len(at_api), "batch", "batches")
+        words = f"{count} at the API for {age} (most end within an hour, all within 24 hours)"
+        if (left := self._until_check(at_api)) is not None:
+            words += f"; next check in {roughly(max(1, left))}"
+        if notes := [batch.note for batch in at_api if batch.note]:
+            words += f"; the last check: {notes[0]}"
+        return words
+
+    def _missing_words(self, incomplete: list[BatchStatus]) -> str:
+        first = incomplete[0]
+        if len(incomplete) == 1:
+            words = f"{first.missing:,} of {first.requests:,} results of batch {first.batch_id}"
+        else:
+            count = sum(batch.missing for batch in incomplete)
+            words = f"{count:,} results of {len(incomplete)} batches"
+        since = min(batch.missing_since or self.now for batch in incomplete)
+        until = max(batch.missing_until or self.now for batch in incomplete)
+        words += (
+            f" have been missing since {format_time(since)}; they are fetched again until "
+            f"{format_time(until)} by the API's clock"
+        )
+        if (left := self._until_check(incomplete)) is not None:
+            words += f", next in {roughly(max(1, left))}"
+        return words
+
+    def _until_check(self, batches: list[BatchStatus]) -> float | None:
+        """Return the seconds until the next check of some batches; None if no check is planned."""
+        checks = [batch.next_check for batch in batches if batch.next_check is not None]
+        if not self.driven or not checks or min(checks) <= self.now:
+            return None
+        return min(checks) - self.now
+
+    def _deadline_words(self, deadline: Deadline) -> str:
+        if deadline.outcome is not None:
+            return f"its deadline was {deadline.outcome}"
+        words = f"its deadline is in {roughly(max(1, deadline.at - self.now))}"
+        end = "is sent live" if deadline.fallback == "live" else "expires"
+        what = f"every request that did not run {end}"
+        if deadline.withdrawn is not None:
+            return f"{words}: nothing more goes into batches, and {what}"
+        left = roughly(max(1, deadline.at - deadline.margin - self.now))
+        return f"{words}: unfinished batches are canceled in {left}, and {what}"
+
+    def _undriven_words(self) -> str:
+        if self.is_here:
+            return "no process drives it; continue with `claude-batch resume`"
+        there = self.workspace.base_url.rstrip("/")
+        return (
+            f"no process drives it, and it belongs to another base URL, {there}; continue with "
+            f"`claude-batch resume {self.run.id} --base-url {shlex.quote(there)}`"
+        )
 
     def _has(self, state: RequestState) -> bool:
         return bool(self.status.counts.get(state))
-
-
-def _undriven_words(run: Any, elsewhere: str | None) -> str:
-    """Return how to continue a run; ``elsewhere``: its base URL if another one is used here."""
-    if elsewhere is None:
-        return "no process drives it; continue with `claude-batch resume`"
-    there = elsewhere.rstrip("/")
-    return (
-        f"no process drives it, and it belongs to another base URL, {there}; continue with "
-        f"`claude-batch resume {run.id} --base-url {shlex.quote(there)}`"
-    )
 
 
 def address_here() -> str:
@@ -520,52 +580,6 @@ def _parts_of(url: str) -> object:
     except ValueError:
         return url
     return parts.scheme, parts.hostname, port, parts.path.rstrip("/"), parts.query
-
-
-def _probe_words(workspace: Any, now: float) -> str:
-    age = roughly(now - workspace.halted)
-    if workspace.next_probe is None:
-        return f"halted for {age}, until you run `{workspaces.remedy_of(workspace.halt_reason)}`"
-    left = workspace.next_probe - now
-    when = f"in {roughly(max(1, left))}" if left > 0 else "next"
-    return f"halted for {age}; the driver tries one request {when}"
-
-
-def _at_api_words(at_api: list[BatchStatus], now: float, driven: bool) -> str:
-    age = roughly(now - min(batch.submitted or now for batch in at_api))
-    count = count_of(len(at_api), "batch", "batches")
-    words = f"{count} at the API for {age} (most end within an hour, all within 24 hours)"
-    if (left := _until_check(at_api, now, driven)) is not None:
-        words += f"; next check in {roughly(max(1, left))}"
-    if notes := [batch.note for batch in at_api if batch.note]:
-        words += f"; the last check: {notes[0]}"
-    return words
-
-
-def _until_check(batches: list[BatchStatus], now: float, driven: bool) -> float | None:
-    """Return the seconds until the next check of some batches; None if no check is planned."""
-    checks = [batch.next_check for batch in batches if batch.next_check is not None]
-    if not driven or not checks or min(checks) <= now:
-        return None
-    return min(checks) - now
-
-
-def _missing_words(incomplete: list[BatchStatus], now: float, driven: bool) -> str:
-    first = incomplete[0]
-    if len(incomplete) == 1:
-        words = f"{first.missing:,} of {first.requests:,} results of batch {first.batch_id}"
-    else:
-        count = sum(batch.missing for batch in incomplete)
-        words = f"{count:,} results of {len(incomplete)} batches"
-    since = min(batch.missing_since or now for batch in incomplete)
-    until = max(batch.missing_until or now for batch in incomplete)
-    words += (
-        f" have been missing since {format_time(since)}; they are fetched again until "
-        f"{format_time(until)} by the API's clock"
-    )
-    if (left := _until_check(incomplete, now, driven)) is not None:
-        words += f", next in {roughly(max(1, left))}"
-    return words
 
 
 def _turning_words(ledger: Ledger, tx: Transaction, run: Any) -> str:
@@ -606,27 +620,6 @@ def _turning_words(ledger: Ledger, tx: Transaction, run: Any) -> str:
 class _NamedTool(msgspec.Struct):
     name: str
     function: str | None
-
-
-def _unknown_words(unknown: list[BatchStatus], now: float) -> str:
-    count = sum(batch.requests for batch in unknown)
-    since = min(batch.unknown_since or now for batch in unknown)
-    age = roughly(max(1, now - since))
-    candidates = sum(batch.candidates for batch in unknown)
-    if is_doubted(unknown[0].note):
-        what = ""
-    elif any(not batch.settled for batch in unknown):
-        what = "the API's list of batches is watched until `settling` has passed"
-    elif candidates:
-        batches = count_of(candidates, "batch", "batches")
-        what = f"{batches} may be it; the results show it when they arrive"
-    else:
-        what = "the decision follows at once"
-    return (
-        f"it is unknown whether the API accepted {count_of(len(unknown), 'batch', 'batches')} "
-        f"with {count_of(count, 'request')}, "
-        f"for {age} ({unknown[0].note}){what and f': {what}'}; see `claude-batch unknown`"
-    )
 
 
 _NAMED = 3
