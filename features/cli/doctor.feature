@@ -62,6 +62,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       | its pages are overwritten | 2 | cannot be read: database disk image is malformed |
       | an index of it is gone | 2 | fault    integrity: |
       | its header is overwritten      | 2    | fault    ledger: the ledger |
+      | its file is empty              | 0    | ok       ledger: none at |
       | it is another program's        | 2    | is not a ledger of claude-batch |
       | a later version wrote it       | 2    | fault    schema: schema version 99, but this claude-batch writes |
       | an earlier version wrote it    | 0    | ok       schema: schema version 1; the next command migrates it |

@@ -61,6 +61,7 @@ Feature: Missing results from the command line
       """
       1 request has no result and may have been paid for; fetch the results again, free of charge, with: `claude-batch results RUN --refetch -o OUT`
       """
+    And the command line has noted that the run is delivered
     When the API has no faults any more
     And a command runs: results RUN --refetch -o whole.jsonl
     Then the command line exits with 0 and says
@@ -133,7 +134,7 @@ Feature: Missing results from the command line
 
   Scenario Outline: A request whose result is still missing is sent again on order, and a late result is counted: results that are <state>
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = <after>
-    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 1 <flags> asks.jsonl -o out.jsonl
     And commands advance the run until results are <state>
     And a command runs: retry RUN --only missing
     Then the command line exits with 0 and says
@@ -143,6 +144,8 @@ Feature: Missing results from the command line
     And the file "out.jsonl" has 3 answers
     And the API's bill is within $1, and has 4 answers
     And the budgets account for the API's bill
+    When a command runs: retry RUN --only missing
+    Then the command line has noted that the run is delivered
     When the API has no faults any more
     And a command runs: results RUN --refetch -o whole.jsonl
     Then the command line exits with 0
@@ -152,9 +155,10 @@ Feature: Missing results from the command line
     Then the cost is what the API's bill comes to
 
     Examples:
-      | state   | after |
-      | missing | 24h   |
-      | lost    | 1s    |
+      | state   | after | flags                                                |
+      | missing | 24h   |                                                      |
+      | lost    | 1s    |                                                      |
+      | lost    | 1s    | --deadline 60s --deadline-margin 59s --fallback none |
 
   Scenario Outline: A request whose results cannot be fetched is not sent again: <fault>
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
@@ -179,6 +183,21 @@ Feature: Missing results from the command line
       | {"type": "html_200"}             | 1    | 1     | cannot be fetched (the answer holds no result of the batch), so its requests are not sent again |
       | {"type": "error", "status": 401} | 4    | 4     | nothing was sent                         |
       | {"type": "drop_before"}          | 3    | 3     | nothing was sent                         |
+
+  Scenario Outline: A request whose result is missing is not sent again on order while its run <ends>
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 <flags> asks.jsonl
+    And commands advance the run until results are missing
+    And a command runs: <command>
+    And a command runs: retry RUN --only missing
+    Then the command line exits with 2 and says
+      """
+      Nothing was sent again
+      """
+
+    Examples:
+      | ends                  | flags                                                | command    |
+      | is cancelled          |                                                      | cancel RUN |
+      | has passed its margin | --deadline 60s --deadline-margin 59s --fallback none | advance    |
 
   Scenario: A result whose fetch broke off is not missing, so that no order sends it again
     Given the API has the faults

@@ -23,7 +23,6 @@ from claude_batch.wire.batches_client import (
     ApiError,
     BatchesClient,
     BatchPage,
-    CreateAnswer,
     RemoteBatch,
     RequestCounts,
     Unreachable,
@@ -401,12 +400,12 @@ class SimulatedClient(BatchesClient):
 
     async def create(
         self, body: AsyncIterator[bytes], length: int, headers: LaneHeaders
-    ) -> CreateAnswer:
+    ) -> RemoteBatch:
         api = self._api
         api.clock.advance(0.02)
         plan = api.plans.popleft() if api.plans else CreatePlan()
         if plan.kind == "connect":
-            return CreateAnswer(reason="refused", never_connected=True)
+            raise Unreachable("refused", never_connected=True)
         if plan.pause == "before":
             await api.pause()
         received = bytearray()
@@ -416,14 +415,14 @@ class SimulatedClient(BatchesClient):
             if len(received) > length:
                 if api.leading is self:
                     api.violations.append(f"a body is longer than the {length} bytes declared")
-                return CreateAnswer(reason="too much data for the declared content-length")
+                raise Unreachable("too much data for the declared content-length")
             if plan.kind == "drop":
                 api.blamed.update(ids)
                 self._once(ids)
-                return CreateAnswer(reason="the connection broke")
+                raise Unreachable("the connection broke")
             if plan.kind == "refuse" and plan.early:
                 self._once(ids)
-                return self._refuse(plan, ids)
+                raise self._refuse(plan, ids)
             if plan.pause == "tail" and not received.endswith(b"]}"):
                 await api.pause()
         if len(received) != length:
@@ -435,6 +434,8 @@ class SimulatedClient(BatchesClient):
             await api.pause()
         if plan.kind == "die":
             raise Crash("while the answer was waited for")
+        if isinstance(answer, Exception):
+            raise answer
         return answer
 
     def _once(self, ids: list[str]) -> None:
@@ -455,7 +456,7 @@ class SimulatedClient(BatchesClient):
         self._once(ids)
         return ids
 
-    def _decide(self, plan: CreatePlan, ids: list[str]) -> CreateAnswer:
+    def _decide(self, plan: CreatePlan, ids: list[str]) -> RemoteBatch | ApiError | Unreachable:
         api = self._api
         if plan.kind == "refuse" and not self._may_hide(plan):
             return self._refuse(plan, ids)
@@ -465,10 +466,10 @@ class SimulatedClient(BatchesClient):
         if plan.kind == "accept":
             assert remote is not None
             self._answered()
-            return CreateAnswer(batch=api.show(remote))
+            return api.show(remote)
         if plan.kind == "refuse":
             return self._refuse(plan, ids)
-        return CreateAnswer(reason=plan.kind)
+        return Unreachable(plan.kind)
 
     @staticmethod
     def _may_hide(plan: CreatePlan) -> bool:
@@ -477,7 +478,7 @@ class SimulatedClient(BatchesClient):
             return False
         return (plan.status >= 500 and plan.status != 529) or not plan.from_api
 
-    def _refuse(self, plan: CreatePlan, ids: list[str]) -> CreateAnswer:
+    def _refuse(self, plan: CreatePlan, ids: list[str]) -> ApiError:
         message = "refused"
         if plan.status in (400, 413):
             self._api.blamed.update(ids)
@@ -488,4 +489,4 @@ class SimulatedClient(BatchesClient):
         kind = _TYPES.get(plan.status) if plan.from_api else None
         after = 60.0 if plan.status == 429 else None
         self._answered()
-        return CreateAnswer(fault=fault(plan.status, kind, message, after=after))
+        return ApiError(fault(plan.status, kind, message, after=after))

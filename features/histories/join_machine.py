@@ -19,7 +19,7 @@ from claude_batch.ledger import held_requests
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.pending_call import Call, CallOptions
-from claude_batch.lifecycle.waiters import CallFuture, Receipts
+from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, parse_custom_id
 from histories.api import MODEL, SimulatedApi
@@ -218,7 +218,7 @@ class JoinMachine(OrdersMachine):
     def _start(self) -> Process:
         process = super()._start()
         assert isinstance(process, _NamedProcess)
-        self.call_store = CallStore(process.ledger, process.name, Receipts(lambda: None))
+        self.call_store = CallStore(process.ledger, process.name, lambda *_: None)
         self.calls.clear()  # their callers were in another process
         return process
 

@@ -45,7 +45,7 @@ from claude_batch.lifecycle import (
 )
 from claude_batch.lifecycle.answer_judges import AnswerJudges
 from claude_batch.lifecycle.tool_runner import Tools, Workbench
-from claude_batch.wire.batches_client import CreateAnswer
+from claude_batch.wire.batches_client import RemoteBatch, Unreachable
 from claude_batch.wire.encoding import LaneHeaders
 from histories.api import SimulatedClient
 
@@ -100,7 +100,7 @@ def _stubborn() -> Generator[None]:
 
     async def twice(
         client: SimulatedClient, body: AsyncIterator[bytes], length: int, headers: LaneHeaders
-    ) -> CreateAnswer:
+    ) -> RemoteBatch:
         chunks: list[bytes] = []
 
         async def noted() -> AsyncIterator[bytes]:
@@ -108,10 +108,12 @@ def _stubborn() -> Generator[None]:
                 chunks.append(chunk)
                 yield chunk
 
-        answer = await create(client, noted(), length, headers)
-        if answer.batch is not None or answer.fault is not None or len(b"".join(chunks)) < length:
-            return answer
-        return await create(client, again(chunks), length, headers)
+        try:
+            return await create(client, noted(), length, headers)
+        except Unreachable:
+            if len(b"".join(chunks)) < length:
+                raise
+            return await create(client, again(chunks), length, headers)
 
     with patch.object(SimulatedClient, "create", twice):
         yield

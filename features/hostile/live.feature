@@ -24,6 +24,16 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
       | nested 200,000 deep             | not known   |
       | deep, and with a line within    | not known   |
 
+  Scenario: A single call that is malformed is sent again by a call with another key
+    Given it answers live calls without content
+    And a batch provider with {"mode": "live"}
+    When "hello" is asked with the key "k"
+    Then every call fails with MalformedAnswerError
+    And the error is a MalformedAnswerError that says
+      """
+      To send the request again, repeat the call with another key, which is billed again
+      """
+
   Scenario Outline: An answer whose usage cannot be read is not reported as one without a price: <how>
     Given it answers live calls <how>
     When a prompt is asked live through the ledger

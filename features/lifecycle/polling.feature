@@ -67,7 +67,7 @@ Feature: Polling looks as often as it is worth
     And the error is a MissingResultError that says
       """
       free of charge: claude-batch results run-
-      if its result is still missing: claude-batch retry run-
+      if its result is still missing after that: claude-batch retry run-
       """
 
   Scenario: A list that names no workspace makes no batch lost while it shows none that the ledger knows, as long as the API keeps results

@@ -457,10 +457,11 @@ Feature: What a run, an actor or a day may cost is never passed
     Given an API
     When this program runs
       """
-      import logging, os
+      import logging, os, threading
       from pathlib import Path
 
       file = Path(os.environ["CLAUDE_BATCH_LEDGER"]).with_name("prices.yaml")
+      warned = threading.Event()
 
       def price(dollars):
           file.write_text(f"claude-haiku-4-5: {{input: {dollars}, output: 10}}")
@@ -468,6 +469,7 @@ Feature: What a run, an actor or a day may cost is never passed
       class Warnings(logging.Handler):
           def emit(self, record):
               print("warning:", "that it has read. Restart it" in record.getMessage())
+              warned.set()
 
       def costs(provider, prompt):
           run = cb.Actor(asker, provider).submit_sync([prompt], budget_usd=1)
@@ -480,6 +482,7 @@ Feature: What a run, an actor or a day may cost is never passed
           before = costs(provider, "one")
           price(100000)
           later = costs(provider, "two")
+          warned.wait(20)
           with cb.ClaudeBatchProvider(prices=str(file), **settings) as other:
               print(before == later == costs(other, "six"))
       price(1000)

@@ -197,8 +197,24 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
     Given an API
     When this program runs
       """
+      import threading, time
+      from claude_batch.lifecycle import api_sessions
       from claude_batch.sandbox import SandboxServer
 
+      api_sessions.TAKEOVER = 60
+      may_lift_halt = api_sessions.ApiSession.may_lift_halt
+
+      def may_lift_late(session, row, now):
+          # A caller that has read the halt looks at the driver when that has taken over.
+          is_engine = threading.current_thread().name == "claude-batch-engine"
+          until = time.monotonic() + 5
+          while row.halted and not is_engine and time.monotonic() < until:
+              if session.driver.is_leader:
+                  break
+              time.sleep(0.01)
+          return may_lift_halt(session, row, now)
+
+      api_sessions.ApiSession.may_lift_halt = may_lift_late
       refused = {"type": "error", "status": 401, "error": "authentication_error"}
       revoked = {"spared_keys": ["sk-new"], "rules": [{"route": "any", "action": refused}]}
 

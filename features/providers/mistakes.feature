@@ -122,10 +122,10 @@ Feature: A caller's mistake is one clear error, before anything is sent
   Scenario: A provider of one's own returns what is no answer
     Then these mistakes are refused
       | expression                          | error |
-      | cb.Actor(actor.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond_sync": lambda *_, **__: "b"})()).respond_sync("a") | ActorConfigurationError: the provider 'P' returned str, where claude_batch.Provider has ActorResponse |
-      | asyncio.run(cb.Actor(actor.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond": lambda *_, **__: asyncio.sleep(0)})()).respond("a", output_format=int)) | ActorConfigurationError: the provider 'P' returned NoneType, where claude_batch.Provider has ActorResponse |
-      | cb.Actor(actor.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond_all": lambda *_, **__: asyncio.sleep(0)})()).respond_all(["a"]) | ActorConfigurationError: the provider 'P' returned coroutine, where claude_batch.Provider has AsyncIterable |
-      | cb.Actor(actor.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond_all_sync": lambda *_, **__: None})()).respond_all_sync(["a"]) | ActorConfigurationError: the provider 'P' returned NoneType, where claude_batch.Provider has Iterable |
+      | cb.Actor(live.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond_sync": lambda *_, **__: "b"})()).respond_sync("a") | ActorConfigurationError: the provider 'P' returned str, where claude_batch.Provider has ActorResponse |
+      | asyncio.run(cb.Actor(live.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond": lambda *_, **__: asyncio.sleep(0)})()).respond("a", output_format=int)) | ActorConfigurationError: the provider 'P' returned NoneType, where claude_batch.Provider has ActorResponse |
+      | cb.Actor(live.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond_all": lambda *_, **__: asyncio.sleep(0)})()).respond_all(["a"]) | ActorConfigurationError: the provider 'P' returned coroutine, where claude_batch.Provider has AsyncIterable |
+      | cb.Actor(live.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond_all_sync": lambda *_, **__: None})()).respond_all_sync(["a"]) | ActorConfigurationError: the provider 'P' returned NoneType, where claude_batch.Provider has Iterable |
       | cb.ActorResponse("{}")              | TypeError: raw must be bytes, not str; encode the Message |
       | cb.ActorResponse(b"{}").text        | MalformedAnswerError: the answer cannot be read as a Message |
 
@@ -153,6 +153,7 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ActorConfiguration(model="m", options={1: 2})                    | ValidationError                                                       |
       | cb.ActorConfiguration(model="m", tools=[len])                       | ValidationError: 1 validation error for ActorConfiguration            |
       | cb.ActorConfiguration(model="m", config={"tools": (cb.tool(lambda: 1, name="a"),)}) | ValidationError: 1 validation error for ActorConfiguration |
+      | cb.Actor(cb.ActorConfiguration(model="m", batch_processing={"budget_usd": 1}), live.provider) | ActorConfigurationError: actor local/actor has `batch_processing`, and 'claude' has no batches and no budgets; remove it, or bind the actor to a ClaudeBatchProvider |
       | actor.respond_sync(cb.ActorRequest("a", options={"temperature": float("nan")})) | InvalidRequestError: the params cannot be written as JSON: `temperature` is not a finite number |
       | actor.respond_sync(cb.ActorRequest(params={"messages": [{"role": "user", "content": "a"}], "metadata": {"a": [1, float("-inf")]}})) | InvalidRequestError: the params cannot be written as JSON: `metadata.a.1` is not a finite number |
       | run.export_sync("out.jsonl", "xlsx")                                | ActorConfigurationError: format: 'xlsx' is unknown; the formats are: jsonl, csv, csv-safe |

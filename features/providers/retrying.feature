@@ -340,3 +340,35 @@ Feature: What failed in a run is asked again on order, and nothing else
       """
       contains single calls
       """
+    When a command runs: resume RUN
+    Then the command line exits with 1 and says
+      """
+      see them with: claude-batch status RUN
+      """
+    And the command line does not say: retry
+
+  Scenario: A single call without a result proposes the command that sends it again
+    Given the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "after_lines": 0, "count": 1}}]}
+      """
+    And a batch provider with {"missing_after": 0.5}
+    When "no result" is asked with the key "k"
+    Then every call fails with MissingResultError
+    And the error is a MissingResultError that says
+      """
+      if its result is still missing after that: claude-batch unknown run-
+      --resubmit
+      """
+    When the provider is closed
+    And a command runs: status
+    And a command runs: results RUN --refetch
+    Then the command line exits with 1 and says
+      """
+      To send these requests again, which may be paid for twice: claude-batch unknown RUN --resubmit
+      """
+    When a command runs: unknown RUN --resubmit
+    Then the command line exits with 0 and says
+      """
+      1 request of RUN queued again
+      """

@@ -67,6 +67,7 @@ TROUBLES: dict[str, Callable[[], object]] = {
     "an index of it is gone": sql(
         "PRAGMA writable_schema = ON; DELETE FROM sqlite_master WHERE name = 'ix_runs_digest'"
     ),
+    "its file is empty": lambda: ledger_file().write_bytes(b""),
     "it is another program's": sql("DROP TABLE meta"),
     "a later version wrote it": sql("UPDATE meta SET value = 99 WHERE name = 'schema_version'"),
     "an earlier version wrote it": sql("UPDATE meta SET value = 1 WHERE name = 'schema_version'"),

@@ -25,7 +25,7 @@ from claude_batch.ledger.schema import batches, requests, results
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import collection
 from claude_batch.lifecycle.engine import RunWatch, RunWatches
-from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
+from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
 
 KINDS = {
     # A read begins a deferred transaction, which writes nothing and flushes nothing.
@@ -236,7 +236,7 @@ def _(context: Context, count: int) -> None:
 @when("callers wait for calls of {count:d} runs, and one delivery is counted")
 def _(context: Context, count: int) -> None:
     async def deliver(ledger: Ledger, work: Counter[str]) -> None:
-        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 2)
+        waiting = Waiting(ledger, *[lambda *_: None] * 3)
         for n in range(count):
             waiter = Waiter(CallFuture(), n, f"run-{n}", None, cb.BatchProcessingMode())
             waiting.add(waiter, seconds=60.0, since=0)
@@ -277,7 +277,7 @@ def _(context: Context, count: int, most: int) -> None:
         return found
 
     async def deliver(ledger: Ledger) -> None:
-        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 2)
+        waiting = Waiting(ledger, *[lambda *_: None] * 3)
         futures = [CallFuture(), CallFuture()]
         for seq, future in zip(seqs[-2:], futures, strict=True):
             waiter = Waiter(future, seq, run.id, None, cb.BatchProcessingMode())

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import msgspec
 from behave import given, then, when
@@ -20,6 +21,7 @@ from tables import rule
 from claude_batch.ledger import submissions
 from claude_batch.ledger.store import Leader
 from claude_batch.ledger.stored_results import Stored
+from claude_batch.lifecycle import packer
 from claude_batch.lifecycle.collection import missing_may_be_billed, split_lines
 from claude_batch.lifecycle.packer import due_of, pack_due, plan_cut, whole_cut
 from claude_batch.lifecycle.polling import age_of, is_due, missing_since
@@ -77,7 +79,8 @@ class Terms:
 @rule("of queued requests a cut takes as many")
 def _(requests: int, bytes_of_each: int, most_requests: int, most_bytes: int) -> int | None:
     queued = [(seq, bytes_of_each, "run") for seq in range(1, requests + 1)]
-    cut = plan_cut(queued, {"run": Terms()}, max_requests=most_requests, max_body=most_bytes)
+    with mock.patch.multiple(packer, MAX_REQUESTS=most_requests, MAX_BODY_BYTES=most_bytes):
+        cut = plan_cut(queued, {"run": Terms()})
     if cut is None:
         return None
     assert cut.last_seq == cut.count and cut.params_bytes == cut.count * bytes_of_each, cut

@@ -31,7 +31,7 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import observers as observers_module
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Carriers, Observers, message_of_event
-from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
+from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
 
 
 @rule("the callers of one request come, and go before its answer is there")
@@ -41,12 +41,15 @@ def _(context: Context, callers: int, go: list[int], cancelled: bool, kept_by: l
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     context.add_cleanup(ledger.close)
     seen: dict[str, list[int]] = {"taken": [], "let_go": [], "withdrawn": []}
-    receipts = Receipts(lambda: None)
+
+    def note(seq: int, taken: bool, repeats: bool) -> None:
+        if taken:
+            seen["taken"].append(seq)
 
     def gone(seq: int, departure: str) -> None:
         seen["let_go" if departure == "keep" else "withdrawn"].append(seq)
 
-    waiting = Waiting(ledger, receipts, gone, lambda waiter: None)
+    waiting = Waiting(ledger, note, gone, lambda waiter: None)
     futures = [CallFuture() for _ in range(callers)]
     mode = cb.BatchProcessingMode()
     waiters = [Waiter(each, seq, context.run.id, waiting, mode) for each in futures]
@@ -70,7 +73,6 @@ def _(context: Context, callers: int, go: list[int], cancelled: bool, kept_by: l
         for number, each in enumerate(futures, 1)
         if each.done() and not each.cancelled() and each.result().seq == seq
     ]
-    seen["taken"] += [seq for seq, taken, _ in receipts.drain() if taken]
     return {"answered": answered, **{what: len(set(seqs)) for what, seqs in seen.items()}}
 
 

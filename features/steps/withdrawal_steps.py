@@ -196,7 +196,7 @@ def _closed_loop_of(context: Context, prompt: str) -> Iterator[None]:
         add(session, encoded, future, *more)
 
     def flushing() -> None:
-        until(lambda: len(calls._inbox) == 2)
+        until(lambda: len(calls._inbox) != 1)
         flush()
 
     with (

@@ -21,7 +21,8 @@ from claude_batch.core.quantities import count_of, dollars, nano_dollars, roughl
 from claude_batch.core.terminal import ColumnKind, Rows
 
 if TYPE_CHECKING:
-    from claude_batch.ledger.budgets import Budget, BudgetKey
+    from claude_batch.core.errors import BudgetScope
+    from claude_batch.ledger.budgets import Budget
     from claude_batch.ledger.store import Ledger
     from claude_batch.providers.cost_report import CostReport, CostShare
 
@@ -59,10 +60,9 @@ def _saved_words(share: CostShare) -> str:
 
 def _token_words(share: CostShare) -> str:
     tokens = share.tokens
-    written = tokens.cache_write_5m + tokens.cache_write_1h
     words = f"tokens: {tokens.input:,} in, {tokens.output:,} out"
-    if tokens.cache_read or written:
-        words += f", cache {tokens.cache_read:,} read and {written:,} written"
+    if tokens.cache_read or tokens.cache_write:
+        words += f", cache {tokens.cache_read:,} read and {tokens.cache_write:,} written"
     if share.web_searches:
         words += f"; {count_of(share.web_searches, 'web search', 'web searches')}"
     return words
@@ -168,7 +168,7 @@ def _table(shares: tuple[CostShare, ...], by: str) -> Rows:
         "in": [share.tokens.input for share in shares],
         "out": [share.tokens.output for share in shares],
         "read": [share.tokens.cache_read for share in shares],
-        "written": [share.tokens.cache_write_5m + share.tokens.cache_write_1h for share in shares],
+        "written": [share.tokens.cache_write for share in shares],
     }
     used = {name: counts for name, counts in tokens.items() if any(counts)}
     names: tuple[tuple[str, ColumnKind], ...] = (
@@ -229,7 +229,8 @@ def budget_command(
     requests that now fit are sent by the process that drives the ledger (`claude-batch resume`).
     """
     from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.cost_report import budget_dict, read_budgets
+    from claude_batch.money.prices import prices_of
+    from claude_batch.providers.cost_report import budget_dict, read_budgets, set_budget
     from claude_batch.providers.status import find_run_id
 
     for flag, given in (("--actor", actor), ("--daily", daily)):
@@ -248,24 +249,28 @@ def budget_command(
     if run_id is not None or daily is None:
         require_ledger(options.location)
     with closing(Ledger(options.location)) as store:
+        asked: list[tuple[BudgetScope, str, int | None]] = []
         if run_id is not None:
-            run_id = find_run_id(store, run_id)
-        _set(store, run_id, amount, actor, daily, options.settings["prices"])
-        named: list[BudgetKey] = []
-        if run_id is not None:
-            named.append(("run", run_id))
+            asked.append(("run", find_run_id(store, run_id), amount))
         if actor is not None:
-            named.append(("actor", actor[0]))
+            asked.append(("actor", *actor))
         if daily is not None:
-            named.append(("day", ""))
-        found = read_budgets(store, named)
+            asked.append(("day", "", daily))
+        known = prices_of(options.settings["prices"])
+        for scope, name, sum_ in asked:
+            if sum_ is not None:
+                limit = set_budget(store, scope, name, None if sum_ < 0 else sum_, known)
+                say(f"{_name_of(scope, name, 'each day')}: {limit}")
+                if scope == "actor" and sum_ >= 0:
+                    _warn_if_unknown(store, name)
+        found = read_budgets(store, [(scope, name) for scope, name, _ in asked])
     if as_json:
         print_json([budget_dict(each) for each in found])
         return
     for each in found:
         print_line(_line(each))
     if not found:
-        print_line("no such budget" if named else "no budget")
+        print_line("no such budget" if asked else "no budget")
 
 
 def _is_sum(text: str) -> bool:
@@ -274,31 +279,6 @@ def _is_sum(text: str) -> bool:
     except ValueError:
         return text == "none"
     return True
-
-
-def _set(
-    store: Ledger,
-    run_id: str | None,
-    amount: int | None,
-    actor: tuple[str, int] | None,
-    daily: int | None,
-    prices: str | None,
-) -> None:
-    from claude_batch.money.prices import prices_of
-    from claude_batch.providers.cost_report import set_budget
-
-    known = prices_of(prices)
-    if run_id is not None and amount is not None:
-        limit = set_budget(store, "run", run_id, None if amount < 0 else amount, known)
-        say(f"{run_id}: {limit}")
-    if actor is not None:
-        limit = set_budget(store, "actor", actor[0], None if actor[1] < 0 else actor[1], known)
-        say(f"actor {actor[0]}: {limit}")
-        if actor[1] >= 0:
-            _warn_if_unknown(store, actor[0])
-    if daily is not None:
-        limit = set_budget(store, "day", "", None if daily < 0 else daily, known)
-        say(f"each day: {limit}")
 
 
 _NAMED = 5
@@ -328,11 +308,14 @@ def _warn_if_unknown(store: Ledger, actor: str) -> None:
     )
 
 
+def _name_of(scope: BudgetScope, name: str, day: str) -> str:
+    return {"run": name, "actor": f"actor {name}", "day": day}[scope]
+
+
 def _line(each: Budget) -> str:
-    name = {"run": each.name, "actor": f"actor {each.name}", "day": "today (UTC)"}[each.scope]
     words = (
-        f"{name}: budget {write_usd(each.amount)}, spent {dollars(each.spent)}, "
-        f"reserved {dollars(each.reserved)}"
+        f"{_name_of(each.scope, each.name, 'today (UTC)')}: budget {write_usd(each.amount)}, "
+        f"spent {dollars(each.spent)}, reserved {dollars(each.reserved)}"
     )
     if each.doubt:
         words += f", in doubt {dollars(each.doubt)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -248,9 +247,7 @@ def _confirm(model: str, prices: str | None, base_url: str, *, yes: bool) -> Non
     words = f"two batches with 4 requests are sent to {base_url}, for at most {dollars(cost)}"
     if yes:
         say(words)
-    elif sys.stdin is None or not sys.stdin.isatty():
-        raise BadInput(f"{words}, and there is no terminal to confirm it on. Repeat with --yes")
-    elif not confirmed(f"{words}. Go on?"):
+    elif not confirmed(words, "Go on?", "Repeat with --yes"):
         raise BadInput("it was not confirmed")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from claude_batch.cli.user_messages import confirmed
@@ -118,9 +117,7 @@ def confirm(found: Estimate, above: Any) -> None:
     if found.unpriced or found.unbounded:
         most = "an unknown amount"
     words = f"this can cost {most}, more than --confirm-above {write_usd(limit)}"
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise BadInput(f"{words}, and there is no terminal to confirm it on. {_what_helps(found)}")
-    if not confirmed(f"{words}. Send it?"):
+    if not confirmed(words, "Send it?", _what_helps(found)):
         raise BadInput(f"{words}, and was not confirmed")
 
 

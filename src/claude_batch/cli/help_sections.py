@@ -88,21 +88,12 @@ _READING: Final = {"ledger", "prices"}
 """Settings that a command uses which only reads a ledger."""
 
 
-def _environment(flag: str) -> str:
-    variable = ENVIRONMENT_PREFIX + flag.replace("-", "_").upper()
-    return (
-        f"Most settings can be environment variables too: --{flag} is {variable}. A flag overrides "
-        "its variable."
-    )
+def _variable(flag: str) -> str:
+    return ENVIRONMENT_PREFIX + flag.removeprefix("--").replace("-", "_").upper()
 
 
 def _options(parameters: Iterable[click.Parameter]) -> Iterator[click.Option]:
     return (each for each in parameters if isinstance(each, click.Option))
-
-
-def _variables(option: click.Option) -> list[str]:
-    flags = (flag.removeprefix("--") for flag in option.opts)
-    return [ENVIRONMENT_PREFIX + flag.replace("-", "_").upper() for flag in flags]
 
 
 class SectionedCommand(click.Command):
@@ -119,7 +110,8 @@ class SectionedCommand(click.Command):
             unused |= _SECTION_OF.keys() - _READING
         for option in _options(self.params):
             option.hidden = option.hidden or option.name in unused
-            option.show_envvar = option.show_envvar and option.envvar not in _variables(option)
+            usual = [_variable(flag) for flag in option.opts]
+            option.show_envvar = option.show_envvar and option.envvar not in usual
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Implement click's hook."""
@@ -134,5 +126,8 @@ class SectionedCommand(click.Command):
                     formatter.write_dl(records)
         formatter.write_paragraph()
         shown = {option.name for option in _options(self.params) if not option.hidden}
-        example = "poll-interval" if "poll_interval" in shown else "ledger"
-        formatter.write_text(_environment(example))
+        flag = "--poll-interval" if "poll_interval" in shown else "--ledger"
+        formatter.write_text(
+            f"Most settings can be environment variables too: {flag} is {_variable(flag)}. A flag "
+            "overrides its variable."
+        )

@@ -446,6 +446,11 @@ class ProviderOptions(msgspec.Struct, frozen=True):
         """
         return _PROMISE.sub("", message) if self.sandbox else self.completed(message)
 
+    @property
+    def ended(self) -> str:
+        """Return what becomes of a run that the command leaves: with ``--sandbox`` it ends."""
+        return "ended" if self.sandbox else "parked"
+
     def how_to_retry(self, run_id: str, *, retried: bool) -> str:
         """Return the hint on what to do about failures; ``retried``: `retry` sends some again."""
         if self.sandbox:
@@ -546,23 +551,17 @@ def _warn_of_unused(context: click.Context) -> None:
 
     They are accepted, because scripts give the same flags to several commands.
     """
-    if _is_typed(context, "resubmit_after") and context.params["on_unknown"] != "resubmit":
-        _warn("resubmit_after", "does nothing without --on-unknown resubmit")
-    for name in ("heartbeat", "take_over"):
-        if _is_typed(context, name) and not _uses_server(context):
-            _warn(name, "needs a ledger on PostgreSQL")
-    for name in unused_flags(context.info_name or ""):
-        if _is_typed(context, name):
-            _warn(
-                name,
-                "does nothing here, because a run keeps its settings; repeat the command that "
-                "began it to change those that may change",
-            )
-
-
-def _uses_server(context: click.Context) -> bool:
-    sandbox = context.params.get("sandbox", False)
-    return not sandbox and on_server(default_ledger(context.params["ledger"]))
+    given = context.params
+    if given["on_unknown"] != "resubmit":
+        _warn(context, "does nothing without --on-unknown resubmit", "resubmit_after")
+    if given.get("sandbox") or not on_server(default_ledger(given["ledger"])):
+        _warn(context, "needs a ledger on PostgreSQL", "heartbeat", "take_over")
+    _warn(
+        context,
+        "does nothing here, because a run keeps its settings; repeat the command that began it to "
+        "change those that may change",
+        *unused_flags(context.info_name or ""),
+    )
 
 
 def warn_of_unused_settings(configured: bool | BatchProcessingMode) -> None:
@@ -575,22 +574,23 @@ def warn_of_unused_settings(configured: bool | BatchProcessingMode) -> None:
 
     mode = resolve_mode(configured, context.params)
     goes_live = mode.mode != "batch" or (mode.deadline is not None and mode.fallback == "live")
-    needs = {
-        "auto_threshold": (mode.mode == "auto", "--mode auto"),
-        "deadline_margin": (mode.deadline is not None, "--deadline"),
-        "fallback": (mode.deadline is not None, "--deadline"),
-        "live_concurrency": (goes_live, "--mode live, --mode auto or --deadline"),
-        "live_retry": (goes_live, "--mode live, --mode auto or --deadline"),
-        "max_requests": (mode.mode != "live", "--mode batch or --mode auto"),
-        "parallel_batches": (mode.mode != "live", "--mode batch or --mode auto"),
-    }
-    for name, (is_met, other) in needs.items():
-        if not is_met and _is_typed(context, name):
-            _warn(name, f"does nothing without {other}")
+    if mode.mode != "auto":
+        _warn(context, "does nothing without --mode auto", "auto_threshold")
+    if mode.deadline is None:
+        _warn(context, "does nothing without --deadline", "deadline_margin", "fallback")
+    if not goes_live:
+        modes = "--mode live, --mode auto or --deadline"
+        _warn(context, f"does nothing without {modes}", "live_concurrency", "live_retry")
+    if mode.mode == "live":
+        modes = "--mode batch or --mode auto"
+        _warn(context, f"does nothing without {modes}", "max_requests", "parallel_batches")
 
 
-def _warn(name: str, why: str) -> None:
-    say(f"warning: {_settings()[name].flags[0]} {why}")
+def _warn(context: click.Context, why: str, *names: str) -> None:
+    """Warn about those of these settings whose flags were typed."""
+    for name in names:
+        if _is_typed(context, name):
+            say(f"warning: {_settings()[name].flags[0]} {why}")
 
 
 def _as_typed(

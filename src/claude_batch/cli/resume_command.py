@@ -56,10 +56,10 @@ def cancel_command(run_id: str, options: ProviderOptions) -> None:
 
     A batch that also contains requests of other runs is not cancelled. Results that exist are kept.
     """
-    from claude_batch.cli.run_delivery import parkable
+    from claude_batch.cli import run_delivery
 
     require_ledger(options.location)
-    with parkable(), open_provider(options, drive=False) as provider:
+    with run_delivery.parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
         if run.status().finished:
             say(f"{run.id} is finished; there is nothing to cancel")
@@ -147,15 +147,10 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
     The output of each run is written to the file that the run was started with, else to standard
     output. If several runs have no file, messages on standard error say which lines are whose.
     """
-    from claude_batch.cli.run_delivery import (
-        Printed,
-        check_unchanged,
-        parkable,
-        wait_and_deliver,
-    )
+    from claude_batch.cli import run_delivery
 
     require_ledger(options.location)
-    with parkable(), open_provider(options) as provider:
+    with run_delivery.parkable(), open_provider(options) as provider:
         found = (
             provider.outstanding() if run_id is None else [provider.open_run(run_id).outstanding()]
         )
@@ -165,7 +160,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
         code = Exit.OK
         for left in list(found):
             try:
-                check_unchanged(provider, left, options.location)
+                run_delivery.check_unchanged(provider, left, options.location)
             except BadOutput as error:
                 if run_id is not None:
                     raise
@@ -179,7 +174,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             provider.resume()
         here = provider.address
         shares = [each for each in found if each.base_url == here and _is_printed(provider, each)]
-        printed = Printed()
+        printed = run_delivery.Printed()
         for left in found:
             if not left.finished and left.base_url != here:
                 say(_elsewhere_line(provider, left, options))
@@ -191,7 +186,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             )
             before = printed.lines
             try:
-                ended = wait_and_deliver(
+                ended = run_delivery.wait_and_deliver(
                     provider, run, left.output, options, is_due=is_due, printed=printed
                 )
             except BadOutput as error:
@@ -230,19 +225,21 @@ def _elsewhere_line(
     provider: ClaudeBatchProvider, left: Outstanding, options: ProviderOptions
 ) -> str:
     """Return the line about an unfinished run of another base URL."""
-    here = provider.address
+    there = _address_words(provider, left)
     go_on = options.command("resume", left.id, base_url=left.base_url)
     if provider.was_sent(left.id):
-        return (
-            f"{left.id} was sent to {left.base_url}, but this command uses {here}. Continue with: "
-            f"{go_on}"
-        )
+        return f"{there}. Continue with: {go_on}"
     cancel = options.command("cancel", left.id)
     return (
-        f"{left.id} is meant for {left.base_url}, but this command uses {here}. Nothing of it was "
-        f"sent. If its base URL is wrong, run `{cancel}`, and repeat the command that made it with "
-        f"the right one. Otherwise continue with: {go_on}"
+        f"{there}. Nothing of it was sent. If its base URL is wrong, run `{cancel}`, and repeat "
+        f"the command that made it with the right one. Otherwise continue with: {go_on}"
     )
+
+
+def _address_words(provider: ClaudeBatchProvider, left: Outstanding) -> str:
+    """Return that a run belongs to another base URL than this command uses."""
+    meant = "was sent to" if provider.was_sent(left.id) else "is meant for"
+    return f"{left.id} {meant} {left.base_url}, but this command uses {provider.address}"
 
 
 def _check_output(
@@ -252,10 +249,10 @@ def _check_output(
 
     Otherwise it is a warning, because the other runs have to go on.
     """
-    from claude_batch.cli.run_delivery import check_stored_output
+    from claude_batch.cli import run_delivery
 
     try:
-        check_stored_output(provider.open_run(left.id), left.output, options.location)
+        run_delivery.check_stored_output(provider.open_run(left.id), left.output, options.location)
     except BadOutput as error:
         if alone:
             raise
@@ -272,19 +269,19 @@ def advance_command(options: ProviderOptions) -> None:
     there is no ledger yet, the command reports it and exits with 0. If a run is still in progress,
     it exits with 3, or with 4 if the run needs another key.
     """
-    from claude_batch.cli.run_delivery import awaited, parkable
+    from claude_batch.cli import run_delivery
 
     if not is_there(options.location):
         say(f"there is no ledger at {without_password(options.location)} yet: nothing is due")
         return
     code = Exit.OK
-    with parkable(), open_provider(options, drive=False) as provider:
+    with run_delivery.parkable(), open_provider(options, drive=False) as provider:
         open_before = [left for left in provider.outstanding() if not left.finished]
         try:
             drove = provider.advance_sync()
         except KeyboardInterrupt:
             if calls := provider.live_calls:
-                say(awaited(calls))
+                say(run_delivery.awaited(calls))
             raise
         except ActorConfigurationError:
             if provider.outstanding():
@@ -322,7 +319,7 @@ def _report_advance(
 
     Raises `RunNotFoundError` if another process has removed the run.
     """
-    from claude_batch.cli.run_delivery import check_unchanged, deliver
+    from claude_batch.cli import run_delivery
     from claude_batch.providers.progress_reports import counts_line
 
     left = run.outstanding()
@@ -350,8 +347,8 @@ def _report_advance(
             say(f"{status.run_id} is finished: {counts_line(status)}")
             return code
         try:
-            check_unchanged(provider, left, options.location)
-            deliver(run, status.output, options)
+            run_delivery.check_unchanged(provider, left, options.location)
+            run_delivery.deliver(run, status.output, options)
         except BadOutput as error:
             say(f"error: {error}")
             return max(code, Exit.USAGE)
@@ -393,13 +390,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
     fetches the results again, free of charge. It sends only what is still missing, which may then
     be paid for twice.
     """
-    from claude_batch.cli.run_delivery import (
-        check_stored_output,
-        check_unchanged,
-        parkable,
-        say_unfinished,
-        wait_and_deliver,
-    )
+    from claude_batch.cli import run_delivery
     from claude_batch.providers.reruns import parse_only
 
     only = tuple(word.strip() for given in only for word in given.split(","))
@@ -408,19 +399,15 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
     except ActorConfigurationError as error:
         raise click.UsageError(f"--{error}") from None
     require_ledger(options.location)
-    with parkable(), open_provider(options) as provider:
+    with run_delivery.parkable(), open_provider(options) as provider:
         run = provider.open_run(run_id)
         left = run.outstanding()
-        check_stored_output(run, left.output, options.location)
-        check_unchanged(provider, left, options.location)
-        here = provider.address
-        if left.base_url != here:
+        run_delivery.check_stored_output(run, left.output, options.location)
+        run_delivery.check_unchanged(provider, left, options.location)
+        if left.base_url != provider.address:
             again = options.command("retry", left.id, base_url=left.base_url)
-            meant = "was sent to" if provider.was_sent(left.id) else "is meant for"
-            say(
-                f"{left.id} {meant} {left.base_url}, but this command uses {here}. Nothing was "
-                f"changed. Repeat it with: {again}"
-            )
+            there = _address_words(provider, left)
+            say(f"{there}. Nothing was changed. Repeat it with: {again}")
             raise SystemExit(Exit.USAGE)
         retried = run.retry(only or None)
         for batch_id, reason in retried.refused.items():
@@ -451,7 +438,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
             for line in run.failures(status).advice:
                 say(options.completed(line))
             if not status.finished:
-                say_unfinished(run, status)
+                run_delivery.say_unfinished(run, status)
                 say(options.how_to_go_on(left.id))
                 raise SystemExit(Exit.PARKED)
             raise SystemExit(Exit.FAILED if status.failed else Exit.OK)
@@ -459,7 +446,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
             again = count_of(retried.queued, "request is", "requests are")
             say(f"{left.id}: {again} sent again")
         provider.resume()
-        raise SystemExit(wait_and_deliver(provider, run, left.output, options))
+        raise SystemExit(run_delivery.wait_and_deliver(provider, run, left.output, options))
 
 
 _BILLED = {

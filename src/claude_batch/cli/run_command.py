@@ -27,6 +27,7 @@ from claude_batch.cli.options import (
     complete_files,
     folder_option,
     format_option,
+    import_provider,
     open_provider,
     option,
     output_path,
@@ -273,32 +274,19 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
     --offline, they are estimated from earlier answers of the model, else from their size. Output
     tokens are always estimated. Savings by --reuse and --dedupe are not included.
     """
-    from claude_batch.actor.request import RequestEncoders
-    from claude_batch.core.batch_processing import resolve_mode
-    from claude_batch.money.prices import prices_of
-    from claude_batch.providers.engine_access import find_credentials
-    from claude_batch.providers.estimation import Estimation
-
     require_stdout()
     actor, inputs = asked.actor_and_inputs()
-    given = options.settings
-    estimation = Estimation(
-        RequestEncoders({}).of(actor),
-        resolve_mode(actor.batch_processing or True, given),
-        prices_of(given["prices"]),
-        actor=actor,
-        ledger=options.location,
-        credentials=lambda: find_credentials(given["base_url"], None, given["api_key_env"]),
-    )
     refuse = asked.refuse(actor, inputs)
-    for request in inputs:
-        try:
-            estimation.add(request)
-        except InvalidRequestError as error:
-            refuse(error)
-    if estimation.is_empty:
-        raise BadInput(inputs.nothing())
-    found = estimation.result(offline=offline)
+    with import_provider()(drive=False, **options.settings) as provider:
+        estimation = provider.estimation(actor)
+        for request in inputs:
+            try:
+                estimation.add(request)
+            except InvalidRequestError as error:
+                refuse(error)
+        if estimation.is_empty:
+            raise BadInput(inputs.nothing())
+        found = estimation.result(offline=offline)
     if as_json:
         print_json(found.to_dict())
         return
@@ -379,13 +367,7 @@ def _ask(
     new: bool,
     wait: bool,
 ) -> Exit:
-    from claude_batch.cli.run_delivery import (
-        check_folder,
-        check_output,
-        check_sources,
-        parkable,
-        wait_and_deliver,
-    )
+    from claude_batch.cli import run_delivery
     from claude_batch.ledger.deliveries import Forms
     from claude_batch.providers.export import descriptor_of
     from claude_batch.providers.run_writer import EmptyRunError
@@ -394,22 +376,17 @@ def _ask(
     prices = options.settings["prices"]
     common = [str(each.source) for each in actor.common_documents if each.is_path]
     read = [*asked.arguments, *inputs.files, *common, *([prices] if prices else [])]
-    check_sources(output, results_dir, read)
-    check_output(output, results_dir, form, options.location, prints=wait)
-    check_folder(results_dir, output)
+    run_delivery.check_sources(output, results_dir, read)
+    run_delivery.check_output(output, results_dir, form, options.location, prints=wait)
+    run_delivery.check_folder(results_dir, output)
     # `resume` may be typed in another directory, and has other descriptors.
     place = None if output is None or descriptor_of(output) is not None else os.path.abspath(output)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
-    with parkable(), open_provider(options) as provider:
+    with run_delivery.parkable(), open_provider(options) as provider:
         holding = nullcontext() if confirm_above is None else _unsent_if_refused(provider)
         with holding, _parking(options) as kept, StoredCount() as stored:
             displaced: list[Displaced] = []
-            look = _look_of(actor, inputs, options, budget_usd, confirm_above)
-
-            def look_alone(found: Estimate) -> None:
-                stored.end()
-                look(found)
-
+            look = _look_of(actor, inputs, options, budget_usd, confirm_above, stored)
             checked = _without_output(inputs, output, results_dir)
             try:
                 run = provider.store(
@@ -422,7 +399,7 @@ def _ask(
                     forms=forms,
                     on_invalid=asked.refuse(actor, inputs),
                     on_stored=stored.show,
-                    on_estimate=look_alone,
+                    on_estimate=look,
                     # A question about a sample would not be asked if it lacks the dear requests.
                     estimate_all=confirm_above is not None,
                     on_kept=kept.append,
@@ -443,7 +420,7 @@ def _ask(
             for each in displaced:
                 say(_displaced_line(each, named[each.place], options))
         if wait:
-            return wait_and_deliver(provider, run, output, options, forms=forms)
+            return run_delivery.wait_and_deliver(provider, run, output, options, forms=forms)
         return _submit(provider, run, options)
 
 
@@ -453,6 +430,7 @@ def _look_of(
     options: ProviderOptions,
     budget_usd: Decimal | None,
     confirm_above: Decimal | None,
+    stored: StoredCount,
 ) -> Callable[[Estimate], None]:
     """Return the callback for the estimate of a run; it may ask whether to send it."""
     from claude_batch.core.batch_processing import resolve_mode
@@ -463,6 +441,7 @@ def _look_of(
     limit = None if budget is None else nano_dollars(budget)
 
     def look(found: Estimate) -> None:
+        stored.end()
         is_sampled = confirm_above is None and found.requests > STORED_SAMPLE
         count = inputs.count - inputs.skipped
         say(estimate_line(found, count, is_sampled=is_sampled))
@@ -500,8 +479,7 @@ def _parking(options: ProviderOptions) -> Generator[list[str]]:
         yield stored
     except KeyboardInterrupt:
         if stored:
-            ended = "ended" if options.sandbox else "parked"
-            say(f"{ended}; {options.how_to_go_on(stored[0])}")
+            say(f"{options.ended}; {options.how_to_go_on(stored[0])}")
         else:
             say("interrupted while the input was read; nothing was stored or sent")
         raise SystemExit(Exit.PARKED) from None
@@ -579,13 +557,15 @@ def _without_output(
     """Yield requests; raise `UnusableOutput` if a document one of them names would be replaced."""
     from claude_batch.actor.documents import documents_of
     from claude_batch.actor.request import ActorRequest
-    from claude_batch.cli.run_delivery import check_sources
+    from claude_batch.cli import run_delivery
 
     for request in requests:
         # Most have none, and each look at the disk takes time.
         if isinstance(request, ActorRequest) and request.documents:
             documents = documents_of(request.documents)
-            check_sources(output, folder, (str(each.source) for each in documents if each.is_path))
+            run_delivery.check_sources(
+                output, folder, (str(each.source) for each in documents if each.is_path)
+            )
         yield request
 
 
@@ -609,7 +589,7 @@ def _wait_for_live_calls(provider: ClaudeBatchProvider, run: Run) -> None:
 
 
 def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
-    from claude_batch.cli.run_delivery import how_to_reach, park
+    from claude_batch.cli import run_delivery
     from claude_batch.ledger.live_calls import groups_live_calls
 
     with suppress(BadOutput):  # it is also printed on standard error
@@ -621,7 +601,7 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
         run.wait_until_sent_sync()
         _wait_for_live_calls(provider, run)
     except KeyboardInterrupt:
-        return park(provider, run, options)
+        return run_delivery.park(provider, run, options)
     except AccountHaltedError as error:
         say(f"halted: {options.completed(str(error))}")
         return Exit.HALTED
@@ -636,7 +616,8 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
     )
     if unsent and not status.finished:
         why = provider.contact.last_failure or waits
-        say(f"not everything was sent: {why}; {how_to_reach(provider, run.id, options)}")
+        go_on = run_delivery.how_to_reach(provider, run.id, options)
+        say(f"not everything was sent: {why}; {go_on}")
         return Exit.PARKED
     if held := status.counts.get(RequestState.HELD):
         words = count_of(held, "request is", "requests are")

@@ -195,17 +195,14 @@ def park(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> E
     """Close the provider after an interrupt; report what goes on, and how to continue the run."""
     if options.sandbox:
         say(f"ending {run.id} (interrupt again to end at once)")
-        provider.close()
-        say(f"ended; {options.how_to_go_on(run.id)}")
-        return Exit.PARKED
-    if calls := provider.live_calls:
+    elif calls := provider.live_calls:
         say(f"parking {run.id}; {awaited(calls)}")
     elif _is_sent(provider, run):
         say(f"parking {run.id}; its batches continue at the API (interrupt again to end at once)")
     else:
         say(f"parking {run.id} (interrupt again to end at once)")
     provider.close()
-    say(f"parked; {options.how_to_go_on(run.id)}")
+    say(f"{options.ended}; {options.how_to_go_on(run.id)}")
     return Exit.PARKED
 
 

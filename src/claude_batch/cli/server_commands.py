@@ -260,7 +260,9 @@ def gateway_command(
     with saying_small_groups(), open_provider(options, observers=[halts]) as provider:
         try:
             with naming_other_runs(provider):
-                GatewayServer(provider, settings).serve(partial(_announce, settings=settings))
+                GatewayServer(provider, settings).serve(
+                    partial(_announce_gateway, settings=settings)
+                )
         except OSError as error:
             raise _unusable_address(settings.host, settings.port, error) from None
         if options.sandbox:
@@ -269,9 +271,8 @@ def gateway_command(
             say("the gateway has ended; its batches go on, and the next start collects them")
 
 
-def _announce(url: str, *, settings: GatewaySettings) -> None:
-    print_line(f"gateway listening on {url}")
-    _warn_of_refused_hosts(settings.host, settings.allowed_hosts)
+def _announce_gateway(url: str, *, settings: GatewaySettings) -> None:
+    _announce("gateway", url, settings)
     where = ""
     if is_every_address(settings.host) and settings.allowed_hosts:
         # No program can call this address: it needs a name of the machine.
@@ -282,9 +283,10 @@ def _announce(url: str, *, settings: GatewaySettings) -> None:
     say(f"set ANTHROPIC_BASE_URL={url} in the programs that use Claude{where}")
 
 
-def _warn_of_refused_hosts(host: str, allowed: frozenset[str]) -> None:
-    """Report that a server on all addresses serves no other machine, if no host is allowed."""
-    if is_every_address(host) and not allowed:
+def _announce(what: str, url: str, settings: GatewaySettings | DashboardSettings) -> None:
+    """Print where a server listens, and that it refuses other machines, if no host is allowed."""
+    print_line(f"{what} listening on {url}")
+    if is_every_address(settings.host) and not settings.allowed_hosts:
         say(
             "warning: other machines are refused, because no host is allowed: add --allow-host "
             "NAME, with the name or address of this machine that they use"
@@ -368,23 +370,20 @@ def dashboard_command(
         gc.freeze()
         gc.set_threshold(700, 10, 10)
         try:
-            DashboardServer(location, settings).serve(_announcing(settings, opens=not no_open))
+            announce = partial(_announce_dashboard, settings=settings, opens=not no_open)
+            DashboardServer(location, settings).serve(announce)
         except OSError as error:
             raise _unusable_address(host, port, error) from None
     if options.sandbox:
         say("the dashboard has ended; its sandbox and ledger are removed")
 
 
-def _announcing(settings: DashboardSettings, *, opens: bool) -> Callable[[str], None]:
-    def announce(url: str) -> None:
-        print_line(f"dashboard listening on {url}")
-        _warn_of_refused_hosts(settings.host, settings.allowed_hosts)
-        if opens:
-            import webbrowser
+def _announce_dashboard(url: str, *, settings: DashboardSettings, opens: bool) -> None:
+    _announce("dashboard", url, settings)
+    if opens:
+        import webbrowser
 
-            webbrowser.open(url)
-
-    return announce
+        webbrowser.open(url)
 
 
 # Worker -------------------------------------------------------------------------------------------

@@ -121,32 +121,28 @@ def results_command(
 
     If the run is not finished, the results so far are written, and the exit code is 3.
     """
-    from claude_batch.cli.run_delivery import (
-        check_folder,
-        check_output,
-        deliver,
-        parkable,
-        write_partial,
-    )
+    from claude_batch.cli import run_delivery
     from claude_batch.ledger.deliveries import Forms
 
-    check_output(output, results_dir, form, options.location)
+    run_delivery.check_output(output, results_dir, form, options.location)
     require_ledger(options.location)
-    with parkable(), open_provider(options, drive=False) as provider:
+    with run_delivery.parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
-        check_folder(results_dir, output)  # it makes the folder, so only for a run that exists
+        run_delivery.check_folder(
+            results_dir, output
+        )  # it makes the folder, so only for a run that exists
         if refetch:
             _refetch(run, options)
         status = run.status()
         if not status.finished:
             if any(state.is_final for state in status.counts):
-                write_partial(run, output, form, options.location, results_dir)
+                run_delivery.write_partial(run, output, form, options.location, results_dir)
             elif (named := output or results_dir) is not None:
                 say(f"there is no result yet; {named} is not written")
             say(f"{run.id} is not finished: {options.completed(status.waiting_for)}")
             raise SystemExit(Exit.PARKED)
         forms = Forms(form, results_dir)
-        deliver(run, output, options, forms, is_just_named=True)
+        run_delivery.deliver(run, output, options, forms, is_just_named=True)
         raise SystemExit(Exit.FAILED if status.failed else Exit.OK)
 
 
@@ -159,9 +155,12 @@ def _refetch(run: Run, options: ProviderOptions) -> None:
         say(f"found {found} of {run.id}, at no further cost")
     if fetched.missing:
         left = count_of(fetched.missing, "result")
+        again = options.command("retry", run.id, "--only missing")
+        if run.status().kind == "calls":  # which `retry` refuses
+            again = options.command("unknown", run.id, "--resubmit")
         say(
             f"still missing: {left} of {run.id}. To send these requests again, which may be paid "
-            f"for twice: {options.command('retry', run.id, '--only missing')}"
+            f"for twice: {again}"
         )
     elif not fetched.found:
         say(f"{run.id} has no missing results that could be fetched again")
@@ -183,21 +182,16 @@ def export_command(
     The run may be unfinished. Unlike `results`, this does not mark the run as delivered: its own
     output is still written later.
     """
-    from claude_batch.cli.run_delivery import (
-        check_output,
-        parkable,
-        say_unfinished,
-        write_partial,
-    )
+    from claude_batch.cli import run_delivery
 
-    check_output(output, None, form, options.location)
+    run_delivery.check_output(output, None, form, options.location)
     require_ledger(options.location)
-    with parkable(), open_provider(options, drive=False) as provider:
+    with run_delivery.parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
         status = run.status()
-        write_partial(run, output, form, options.location)
+        run_delivery.write_partial(run, output, form, options.location)
         if not status.finished:
-            say_unfinished(run, status)
+            run_delivery.say_unfinished(run, status)
             raise SystemExit(Exit.PARKED)
         raise SystemExit(Exit.FAILED if status.failed else Exit.OK)
 

@@ -162,14 +162,15 @@ def _runs_table(statuses: Iterable[RunStatus], now: float) -> Rows:
 def _cache_line(share: CostShare) -> str:
     """Return the prompt cache's savings for a run; "" if it was not used."""
     tokens = share.tokens
-    written = tokens.cache_write_5m + tokens.cache_write_1h
-    if not (tokens.cache_read or written):
+    if not (tokens.cache_read or tokens.cache_write):
         return ""
     saved = share.saved_by_cache
     what = (
         f"saved {dollars(saved)}" if saved >= 0 else f"cost {dollars(-saved)} more than without it"
     )
-    return f"prompt cache: {tokens.cache_read:,} tokens read, {written:,} written; {what}"
+    return (
+        f"prompt cache: {tokens.cache_read:,} tokens read, {tokens.cache_write:,} written; {what}"
+    )
 
 
 def worker_line(worker: Worker) -> str:

@@ -130,13 +130,16 @@ def print_json(value: object) -> None:
     _print((visible_json(text) if on_terminal() else text).encode())
 
 
-def confirmed(question: str) -> bool:
+def confirmed(words: str, question: str, remedy: str) -> bool:
     """Ask a yes-or-no question on the terminal; the end of the input (Ctrl-D) is a no.
 
-    Raises `KeyboardInterrupt` at Ctrl-C, which click would report with the exit code 1.
+    ``words`` introduce it. Raises `BadInput` with the ``remedy`` if there is no terminal, and
+    `KeyboardInterrupt` at Ctrl-C, which click would report with the exit code 1.
     """
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise BadInput(f"{words}, and there is no terminal to confirm it on. {remedy}")
     try:
-        return click.confirm(question, err=True)
+        return click.confirm(f"{words}. {question}", err=True)
     except click.Abort as ended:
         if isinstance(ended.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
@@ -317,15 +320,11 @@ def printing_errors() -> Generator[None]:
     except AccountHaltedError as error:
         say(f"halted: {_completed(error)}")
         raise SystemExit(Exit.HALTED) from None
-    except EngineStoppedError as error:
-        say(f"error: {_completed(error)}")
-        raise SystemExit(Exit.PARKED) from None
-    except LedgerError as error:
-        say(f"error: {_completed(error)}")
-        raise SystemExit(Exit.PARKED if error.passes else Exit.USAGE) from None
     except (BadOutput, ActorError) as error:
         say(f"error: {_completed(error)}")
-        raise SystemExit(Exit.USAGE) from None
+        passes = isinstance(error, EngineStoppedError)
+        passes = passes or (isinstance(error, LedgerError) and error.passes)
+        raise SystemExit(Exit.PARKED if passes else Exit.USAGE) from None
     except Exception as error:
         if os.environ.get(DEBUG):
             say(traceback.format_exc().rstrip())

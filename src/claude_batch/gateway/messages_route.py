@@ -44,7 +44,7 @@ from claude_batch.integrations.http_messages import (
     response_of,
 )
 from claude_batch.ledger.queries import Answer
-from claude_batch.lifecycle.pending_call import Alone, CallOptions
+from claude_batch.lifecycle.pending_call import CallOptions
 from claude_batch.wire.messages import message_of_line
 
 _LARGE: Final = 256 * 1024
@@ -118,7 +118,8 @@ class MessagesRoute:
                 mode=options.mode,
                 failure_ttl=options.failure_ttl,
                 acknowledges=True,
-                apart=Alone(options.label) if options.has_budget else options.label,
+                label=options.label,
+                alone=options.has_budget,
                 tenant=caller.name,
                 new=options.new,
                 retries=options.retries,

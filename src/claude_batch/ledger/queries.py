@@ -78,7 +78,7 @@ class Answer(NamedTuple):
     its run was withdrawn for its deadline. ``api``: another client cancelled its batch at the API.
     """
     kind: str | None = None
-    """For a canceled request: the kind of its run, ``run`` or ``calls``."""
+    """For a canceled, lost or malformed request: the kind of its run, ``run`` or ``calls``."""
     context: bytes | None = None
     """The caller's context of the request, as JSON; None if nothing is stored."""
 
@@ -120,13 +120,13 @@ def _of_its_run(value: Any) -> Any:
     return select(value).where(runs.c.id == requests.c.run_id).scalar_subquery()
 
 
-def _only_if_canceled(value: Any) -> Any:
-    # SQLite evaluates only the branch that it takes, so other requests pay nothing for this.
-    return case((requests.c.state == literal_column("'canceled'"), value), else_=None)
-
-
 def _word(text: str) -> Any:
     return literal_column(f"'{text}'", String())
+
+
+def _only_if(value: Any, *states: str) -> Any:
+    # SQLite evaluates only the branch that it takes, so other requests pay nothing for this.
+    return case((requests.c.state.in_(list(map(_word, states))), value), else_=None)
 
 
 _CANCELER = case(
@@ -193,8 +193,8 @@ def _answers() -> Any:
         conversations.c.stopped,
         conversations.c.note,
         results.c.outcome,
-        _only_if_canceled(_CANCELER),
-        _only_if_canceled(_of_its_run(runs.c.kind)),
+        _only_if(_CANCELER, "canceled"),
+        _only_if(_of_its_run(runs.c.kind), "canceled", "lost", "malformed"),
         null(),  # the context, which is read apart
     ).outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
 

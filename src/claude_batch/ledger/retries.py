@@ -16,7 +16,6 @@ from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_,
 
 from claude_batch.core.states import FAILED, OPEN, BatchState, RequestState
 from claude_batch.ledger import run_deadlines, transitions
-from claude_batch.ledger.collected_batches import fetch_soon
 from claude_batch.ledger.conversations import begin_anew
 from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.queries import last_stamp, request_counts, run_row, unfinished
@@ -306,7 +305,6 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
     mine = and_(
         requests.c.run_id == run_id,
         requests.c.batch_id.in_(batch_ids),
-        or_(~requests.c.cancelled, requests.c.state == RequestState.LOST),
         lacks_result(),
     )
     _check_deadline(tx, run_id, mine, now)
@@ -325,7 +323,5 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
     )
     lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
     queued += transitions.ask_again(tx, and_(lost, lost_with_it), due=now)
-    for batch_id in batch_ids:
-        fetch_soon(tx, batch_id, now)
     run_deadlines.reopen_run(tx, run_id, now, had_ended=had_ended)
     return queued

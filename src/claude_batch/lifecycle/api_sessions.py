@@ -73,13 +73,14 @@ class ApiSession(msgspec.Struct, eq=False):
         """Return whether a workspace is halted for another key, and this driver may take over.
 
         ``row`` is the workspace's. This key was accepted, and the other one was refused just now.
+        A driver that leads since then lifts the halt, or has lifted it since the row was read.
         """
         contact = self.driver.contact
         return (
             row.halt_reason == "credentials"
             and 0 <= now - row.halted < TAKEOVER
             and self.is_driven
-            and not self.driver.is_leader
+            and not (self.driver.is_leader and self.driver.led_since < row.halted)
             and contact.made
             and not contact.may_only_list
         )

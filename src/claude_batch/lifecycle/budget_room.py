@@ -331,6 +331,7 @@ class Fitting(_Room):
     ) -> None:
         """``queue`` is what waits in the lane; ``alone`` as in `lane_totals`."""
         super().__init__(tx, now)
+        self.queue: LaneQueue = queue
         self._lane_id = lane_id
         self._alone = alone
         self._bounded: list[str] = []

@@ -37,7 +37,7 @@ from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.pending_call import Call, CallOptions, without_repeated
 from claude_batch.lifecycle.threads import EventLoopThread, in_a_thread
 from claude_batch.lifecycle.tool_runner import ConversationSettings, Workbench
-from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
+from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
 from claude_batch.money.prices import Prices
 from claude_batch.wire.encoding import EncodedRequest
 
@@ -90,18 +90,19 @@ class CallQueue:
         self._loop = loop
         self._sessions = sessions
         self._inbox: deque[Call] = deque()
-        self._flush_planned = False
         self._reading = asyncio.Lock()  # one at a time, because reading takes processor time
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone_callers: deque[Waiter] = deque()
-        self._receipts = Receipts(lambda: self._loop.soon(self._leave))
+        self._receipts: deque[tuple[int, bool, bool]] = deque()
+        """Of requests with answers: whether its caller has it, and whether equal calls get it."""
+        self._is_planned = False
         self._prices = prices
-        self._store = CallStore(self._ledger, engine.process, self._receipts, prices)
+        self._store = CallStore(self._ledger, engine.process, self.acknowledge, prices)
         self._notes_planned = False
         self._groups = SmallGroups()
         self._waiting = Waiting(
             self._ledger,
-            self._receipts,
+            self.acknowledge,
             self._store.gone,
             self._time_out,
         )
@@ -129,16 +130,20 @@ class CallQueue:
         with self._loop.gate:
             if not self._loop.closed:
                 self._inbox.append(call)
-                if not self._flush_planned:
-                    try:
-                        # Set first: from the next line on, the flush may run and reset the flag.
-                        self._flush_planned = True
-                        self._loop.soon(self._flush)
-                    except BaseException:  # of a signal handler
-                        self._flush_planned = False
-                        raise
+                self._plan()
                 return
         _fail([call], self._closed())
+
+    def _plan(self) -> None:
+        """Let the engine do soon what callers have asked for, what many have asked together."""
+        if not self._is_planned:
+            try:
+                # Set first: the engine may begin, and reset it, before the next line.
+                self._is_planned = True
+                self._loop.soon(self._flush)
+            except BaseException:  # of a signal handler
+                self._is_planned = False
+                raise
 
     def _closed(self) -> EngineStoppedError:
         return EngineStoppedError(closed_words(self._ledger.location))
@@ -177,12 +182,13 @@ class CallQueue:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def acknowledge(self, seq: int, *, taken: bool, failed: bool = False) -> None:
+    def acknowledge(self, seq: int, taken: bool, failed: bool) -> None:
         """Record whether an answer reached its caller; if it did not, it becomes an orphan.
 
         ``failed``: it is a failure that equal calls get again.
         """
-        self._receipts.note(seq, taken, failed)
+        self._receipts.append((seq, taken, failed))
+        self._plan()
 
     def watch(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
         """Set ``future`` to the answer of a stored call, beside the callers that wait for it."""
@@ -225,8 +231,7 @@ class CallQueue:
         return self._loop.run(find())
 
     def _flush(self) -> None:
-        # All calls that arrived since the last flush share one transaction and one fsync.
-        self._flush_planned = False
+        """Do what callers have asked for since the last flush, in one transaction and one fsync."""
         # First, so that a new call can take over a request that was let go before it.
         self._waiting.leave_closed_loops()
         self.remove_departed()
@@ -246,6 +251,7 @@ class CallQueue:
             flush = self._store.store(calls)
         except Exception as error:
             _fail(calls, _not_stored(error))
+            self.plan_notes()
             return
         for call in flush.unread:
             self._queue_after(self._read_documents(call), [call])
@@ -390,21 +396,18 @@ class CallQueue:
     def _gone(self, waiter: Waiter) -> None:
         """Queue a caller that has left for removal. Runs on the thread that ended the wait."""
         self._gone_callers.append(waiter)
-        self._receipts.plan()
-
-    def _leave(self) -> None:
-        self.remove_departed()
-        self._note_farewells()
+        self._plan()
 
     def remove_departed(self) -> None:
         """Remove the callers that have left from the waiters, and note what the others got."""
-        # First, so that a caller which leaves after this plans another pass.
-        notes = list(self._receipts.drain())
+        # First, so that a caller which asks or leaves after this plans another flush.
+        self._is_planned = False
         while self._gone_callers:
             self._waiting.leave(self._gone_callers.popleft())
-        for seq, taken, repeats in notes:
+        while self._receipts:
+            seq, taken, failed = self._receipts.popleft()
             if taken:
-                self._store.taken(seq, repeats)
+                self._store.taken(seq, failed)
             else:
                 self._store.gone(seq, "keep")
 

@@ -47,14 +47,13 @@ from claude_batch.lifecycle.budget_room import (
 )
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.pending_call import (
-    Alone,
     Call,
     CallGroup,
     digest_of_call,
     identity_of,
 )
 from claude_batch.lifecycle.tool_runner import ConversationSettings
-from claude_batch.lifecycle.waiters import Departure, Receipts, Waiter
+from claude_batch.lifecycle.waiters import Departure, Note, Waiter
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.bounds import may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders
@@ -113,10 +112,8 @@ class Flush(msgspec.Struct):
     """Requests whose callers went away, and for which calls wait now."""
     stored: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter[tuple[str, str]])
     """New calls by run and actor."""
-    retried: Counter[str] = msgspec.field(default_factory=Counter[str])
-    """Calls that failed before and are retried, by run."""
-    failures: Counter[str] = msgspec.field(default_factory=Counter[str])
-    """The retried calls by cause of failure."""
+    retried: list[tuple[str, str]] = []
+    """The run and the cause of failure of calls that failed before and are retried."""
     bounded: set[str] = set()
     """Runs whose new calls must fit into a budget."""
     waiting: list[tuple[Call, Waiter]] = []
@@ -148,7 +145,7 @@ class Flush(msgspec.Struct):
                     kind="calls",
                 )
             )
-        for run_id, count in self.retried.items():
+        for run_id, count in Counter(run_id for run_id, _ in self.retried).items():
             observers.report(
                 RequestsRetried(
                     ledger=observers.ledger, requests=count, reason="order", run_id=run_id
@@ -185,14 +182,14 @@ class CallStore:
     """Writer of calls to a ledger. Belongs to the engine's loop."""
 
     def __init__(
-        self, ledger: Ledger, process: str, receipts: Receipts, prices: Prices | None = None
+        self, ledger: Ledger, process: str, note: Note, prices: Prices | None = None
     ) -> None:
         """Set up the store; ``process`` is the id of this process in the ledger.
 
-        ``receipts`` record which of the known answers have reached their callers. ``prices``, by
+        ``note`` records which of the known answers have reached their callers. ``prices``, by
         default the listed ones, bound the cost of a call if there is a budget.
         """
-        self._receipts = receipts
+        self._note_taken = note
         self._prices = prices or prices_of()
         self._ledger = ledger
         self._process = process
@@ -295,7 +292,7 @@ class CallStore:
     def _remember_runs(self, flush: Flush) -> None:
         """Let later calls join the runs of the stored ones."""
         for group, run in flush.runs.items():
-            if isinstance(group.apart, Alone):
+            if group.alone:
                 self.left_runs.append(run.run_id)  # no other call joins it
                 continue
             before = self._runs.pop(group, None)
@@ -326,7 +323,7 @@ class CallStore:
         for call, outcome in flush.done:
             if isinstance(outcome, Answer):
                 call.future.stored(outcome.seq)
-            delivered = call.future.settle(outcome, self._receipts)
+            delivered = call.future.settle(outcome, self._note_taken)
             if isinstance(outcome, Answer) and not delivered:
                 self.gone(outcome.seq, "keep")
         for call in flush.unjoined:
@@ -487,8 +484,7 @@ class CallStore:
         if answer.state in FAILED and not repeats:
             failure = retries.retry_call(tx, seq, due=self._ledger.now() + options.mode.linger)
             if failure is not None:
-                flush.failures[failure] += 1
-                flush.retried[run_id] += 1
+                flush.retried.append((run_id, failure))
                 flush.bounded.add(run_id)
                 answer = queries.answer_of(tx, seq)
         if answer.state.is_final:
@@ -512,7 +508,7 @@ class CallStore:
 
         Raises `LedgerError`.
         """
-        group = CallGroup(session.workspace_id, actor, mode, conversation, None)
+        group = CallGroup(session.workspace_id, actor, mode, conversation, None, 0)
         now = self._ledger.now()
         if group in self._runs:
             with self._ledger.read() as tx:
@@ -543,7 +539,7 @@ class CallStore:
         """Return the run that holds a group's calls in this process; create it if it is new."""
         if (found := flush.runs.get(group)) is not None:
             return found
-        workspace_id, actor, mode, conversation, apart = group
+        workspace_id, actor, mode, conversation, label, _ = group
         known = self._joinable(group, begun)
         if known is not None:
             if mode.deadline is not None:
@@ -556,7 +552,7 @@ class CallStore:
                 workspace_id=workspace_id,
                 mode=mode,
                 created=begun,
-                label=apart.label if isinstance(apart, Alone) else apart,
+                label=label,
                 process=self._process,
                 converses=conversation is not None,
                 tools=None if conversation is None else conversation.remembered,
@@ -694,13 +690,14 @@ class CallStore:
 
 def _warn(flush: Flush) -> None:
     """Report the calls that are sent again, and those that get the failure of an equal one."""
-    if flush.failures:
+    if flush.retried:
         again = count_of(
-            flush.failures.total(),
+            len(flush.retried),
             "call that failed before is sent again",
             "calls that failed before are sent again",
         )
-        _log.warning("%s (%s)", again, tally(flush.failures), extra={"for_people": True})
+        causes = tally(Counter(cause for _, cause in flush.retried))
+        _log.warning("%s (%s)", again, causes, extra={"for_people": True})
     if flush.given_failures:
         _log.warning(
             "%s, without a request (failure_ttl)",

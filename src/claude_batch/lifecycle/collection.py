@@ -34,7 +34,6 @@ from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.polling import (
     MANY,
     Evidence,
-    Polling,
     split_lines,
 )
 from claude_batch.money.prices import Prices
@@ -222,7 +221,6 @@ class Collection(Evidence):
     def __init__(self, context: DriverContext) -> None:
         """Set up the collector."""
         super().__init__(context)
-        self._polling = Polling(context)
         self._failures: Counter[int] = Counter()
         """How many fetches in a row have broken off, by batch."""
 
@@ -375,41 +373,26 @@ class Collection(Evidence):
         fetched.error, fetched.is_whole = error, False
         if isinstance(error, ApiError) and error.fault.status == 404:
             row = fetched.row
-            fetched.not_found_since, lasted = self._polling.absence_of(row)
-            found = lasted and await self._polling.look_for(leader, row)
+            fetched.not_found_since, lasted = self.absence_of(row)
+            found = lasted and await self.look_for(leader, row)
             fetched.is_gone = found is True
             # The API shows the batch, so only its results are missing.
             fetched.is_whole = isinstance(found, RemoteBatch)
 
     async def _finish_or_fetch_again(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
         """Finish the batches that are complete, and plan a further fetch of the others."""
-        ids = [each.row.id for each in fetched]
         await self._count_again(leader, fetched)
         with self._ledger.read() as tx:
-            stored = stored_results.stored_counts_of(tx, ids)
-            # Nobody waits for results of requests that were sent again, answered, and have left.
-            owed = {
-                each.row.id: collected_batches.without_result(tx, each.row.id)
-                for each in fetched
-                if each.row.request_count > stored[each.row.id].total
-            }
-            doubted = {
-                row.id
-                for row in (each.row for each in fetched if not stored[each.row.id].total)
-                if row.adopted == "assumed" or stored_results.has_foreign_lines(tx, row.id)
-            }
+            stored = stored_results.stored_counts_of(tx, [each.row.id for each in fetched])
+            judged = [(each, self._judge(tx, each, stored[each.row.id])) for each in fetched]
             # Their answers may decide about requests of each other.
             apart = any_former(tx)
         complete: list[tuple[Any, Complete]] = []
-        for each in fetched:
-            is_doubted = each.row.id in doubted
-            judged = self._complete(
-                each, stored[each.row.id], owed.get(each.row.id, 0), is_doubted=is_doubted
-            )
-            if isinstance(judged, Complete):
-                complete.append((each.row, judged))
+        for each, verdict in judged:
+            if isinstance(verdict, Complete):
+                complete.append((each.row, verdict))
             else:
-                self._fetch_again(leader, each, *judged)
+                self._fetch_again(leader, each, *verdict)
         if not complete:
             return
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
@@ -442,27 +425,28 @@ class Collection(Evidence):
                 with self._ledger.write(leader) as tx:
                     collected_batches.note_counts(tx, row.id, msgspec.json.encode(counts).decode())
 
-    def _complete(
-        self, fetched: _Fetched, stored: Stored, owed: int, *, is_doubted: bool
+    def _judge(
+        self, tx: Transaction, fetched: _Fetched, stored: Stored
     ) -> Complete | tuple[Gap | None, str]:
-        """Return how to finish a batch, or what its results still lack, also in words.
-
-        ``owed``: number of requests that wait for a result of it. ``is_doubted``: it may be a
-        stranger's batch, whose counts say nothing about these requests.
-        """
+        """Return how to finish a batch, or what its results still lack, also in words."""
         row, counted, members = fetched.row, fetched.counts.succeeded, fetched.row.request_count
         gaps, short = members - stored.total, stored.lacks(counted, members)
         missing = max(gaps, short)
         complete = judge_results(row, stored, fetched.counts)
-        if is_doubted:
+        if not stored.total and (
+            row.adopted == "assumed" or stored_results.has_foreign_lines(tx, row.id)
+        ):
+            # The counts of somebody else's batch say nothing about these requests.
             complete = complete._replace(missing_may_be_billed=True)
         if missing <= 0 or self._is_gone(fetched):
             return complete
         gap: Gap | None = None
         if fetched.is_whole:
             gap = self.gap_of(row, missing, row.max_poll_interval)
-            # What may have been billed is waited for until the end of `missing_after`.
-            waits = complete.missing_may_be_billed and (owed > 0 or complete.contradicted)
+            # What may have been billed is waited for until the end of `missing_after`. Nobody waits
+            # for results of requests that were sent again, answered, and have left.
+            is_owed = gaps > 0 and collected_batches.without_result(tx, row.id) > 0
+            waits = complete.missing_may_be_billed and (is_owed or complete.contradicted)
             if row.fetches + 1 >= COMPLETE_FETCHES and (not waits or gap.seen >= gap.until):
                 return complete
         if fetched.error is not None:

@@ -84,7 +84,7 @@ class _Standing(msgspec.Struct):
     """What is wrong with its answer, if the model must correct it."""
     judging: Judging | None = None
     """While ``judging``: the pending verdict, or None if the function could not begin yet."""
-    missing: set[str] = msgspec.field(default_factory=set[str])
+    missing: set[str] = set()
     """Ids of tool calls without a result."""
 
     @property
@@ -236,7 +236,7 @@ class Conversations(DriverPart):
     @contextlib.contextmanager
     def _read(self) -> Generator[Transaction]:
         # Before the transaction: a call that ends meanwhile still seems to run in it.
-        self._here = self._workbench.calls_here
+        self._here = set(self._workbench.calls_here)
         with self._ledger.read() as tx:
             yield tx
 
@@ -377,7 +377,7 @@ class Conversations(DriverPart):
                 continue
             missing.add(use.id)
             # Another driver of this process may run the call, so it counts as alive.
-            if tools is None or call in self._workbench.running:
+            if tools is None or self._workbench.calls_here.get(call):
                 continue
             if there is None or call in self._here:
                 to_start.append((call, use, None))
@@ -409,7 +409,7 @@ class Conversations(DriverPart):
                 for call, use, instead_of in chosen:
                     if self._may_start(tx, call, use, instead_of):
                         # Before any other thread can read that it has started.
-                        self._workbench.running.add(call)
+                        self._workbench.calls_here[call] = True
                         started.append((call, use))
                     elif (standing := self._standing.get(call[0])) is not None:
                         standing.state = "elsewhere"
@@ -427,7 +427,6 @@ class Conversations(DriverPart):
                 note_behind(tx, at)
             return
         reach(CrashPoint.AFTER_TOOL_STARTED)
-        self._workbench.not_begun -= {call for call, _ in started}
         for place, (call, use) in enumerate(started):
             row = self._standing[call[0]].row
             tools = self._workbench.tools_of(row.run_id, row.tools) or {}
@@ -453,8 +452,7 @@ class Conversations(DriverPart):
         """Put calls back whose functions have not begun, although some may be noted as started."""
         calls = {call for call, _ in started}
         self._running -= calls
-        self._workbench.not_begun |= calls
-        self._workbench.running -= calls
+        self._workbench.calls_here |= dict.fromkeys(calls, False)
         self._to_start.extendleft(reversed(chosen))
 
     def _runs_once(self, call: _Call, use: ToolUse) -> bool:
@@ -495,10 +493,10 @@ class Conversations(DriverPart):
     ) -> bool:
         """Note that a tool call starts here; return False if it must not start."""
         # Another driver of this process may have started it since it was listed.
-        if call in self._workbench.running:
+        has_begun = self._workbench.calls_here.get(call)
+        if has_begun:
             return False
-        is_free = call in self._workbench.not_begun
-        before = [instead_of, self._process] if is_free else [instead_of]
+        before = [instead_of] if has_begun is None else [instead_of, self._process]
         return any(
             conversations.start_call(
                 tx,
@@ -537,7 +535,7 @@ class Conversations(DriverPart):
                 self._asking.discard(call)
             if place in cut_off:
                 continue  # in the ledger it runs here until this process has ended
-            self._workbench.running.discard(call)
+            self._workbench.calls_here.pop(call, None)
             standing = self._standing.get(result.seq)
             if standing is None or standing.row.answered_by != result.sending:
                 continue

@@ -40,7 +40,7 @@ from claude_batch.lifecycle.live_driver import LiveCalls
 from claude_batch.lifecycle.packer import pack_due, reserve_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
-from claude_batch.lifecycle.submission import KeyRefused, Refusals, Submission
+from claude_batch.lifecycle.submission import ANSWER_SECONDS, KeyRefused, Submission
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
 from claude_batch.wire.retry_policy import CONTACT, LONGEST_WAIT
@@ -64,12 +64,6 @@ _SAME_PAUSE = 60.0
 
 CHECKPOINTS_APART = 1.0
 """Minimum seconds between two checkpoints of the ledger's log."""
-
-ANSWER_SECONDS = 10.0
-"""Seconds that a stopping driver waits for the answer to a POST whose last bytes are sent.
-
-After this time the sending is unknown, and the next driver finds its outcome in the list. That
-costs time (`settling`) but no money. The API answers large batches within seconds."""
 
 LONGEST_SLEEP = 60.0
 """Longest time in seconds between two passes, whatever the clock shows."""
@@ -99,9 +93,12 @@ class Driver(DriverPart):
         self._changed = changed
         self.is_leader: bool = False
         """Whether this process holds the leader lock of the workspace."""
+        self.led_since: float = 0.0
+        """When it last took the leader lock, by the ledger's clock."""
         self.loops_have_ended: Callable[[], object] = lambda: None
         """Called when it delivers no more answers, although running tools may wait for some."""
-        self._closing = False
+        self.is_closing: bool = False
+        """Whether `stop` was called."""
         self._contact_task: asyncio.Future[float] | None = None
         self._checkpointed = float("-inf")
         self._weakness: Weakness | None = None
@@ -120,7 +117,6 @@ class Driver(DriverPart):
         self._polling = Polling(context)
         self._collection = Collection(context)
         self._reconciliation = Reconciliation(context)
-        self._refusals = Refusals(context)
         self._deadlines = Deadlines(context.ledger)
         self._live = LiveCalls(context, changed=self._live_changed)
         self._conversations = ConversationLoop(context, workbench, changed=self._turns_changed)
@@ -155,13 +151,8 @@ class Driver(DriverPart):
 
     def stop(self) -> None:
         """End soon; an upload in progress is aborted while that is still a definite no."""
-        self._closing = True
+        self.is_closing = True
         self._leave()
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether `stop` was called."""
-        return self._closing
 
     def _leave(self) -> None:
         self._context.is_leaving = True
@@ -172,7 +163,7 @@ class Driver(DriverPart):
         if self._contact_task is not None:
             self._contact_task.cancel()
         if self._submission.under_way:
-            self._submission.give_up_after(ANSWER_SECONDS)
+            self._submission.give_up_soon()
         elif self._send_task is not None:
             self._send_task.cancel()
 
@@ -183,7 +174,7 @@ class Driver(DriverPart):
         may or may not be stored. It then begins again like any other driver.
         """
         warned = float("-inf")
-        while not self._closing:
+        while not self.is_closing:
             try:
                 await self._drive_until_left()
             except* LedgerError as errors:
@@ -337,7 +328,7 @@ class Driver(DriverPart):
                 self._reporter.unknown(row, submissions.INTERRUPTED)
             self._warn_of_weakness()
             self._changed()
-            self.is_leader = True
+            self.is_leader, self.led_since = True, self._ledger.now()
             yield leader
         finally:
             self.is_leader = False
@@ -386,7 +377,7 @@ class Driver(DriverPart):
             raise
         finally:
             fault, self._fault = self._fault, None
-            self._context.is_leaving = self._closing
+            self._context.is_leaving = self.is_closing
         if fault is not None:
             raise fault
 
@@ -404,7 +395,7 @@ class Driver(DriverPart):
             sending = self._send_task
             is_other = sending is not asyncio.current_task()
             if sending is not None and is_other and self._submission.under_way:
-                self._submission.give_up_after(ANSWER_SECONDS)
+                self._submission.give_up_soon()
                 await asyncio.wait([sending], timeout=ANSWER_SECONDS + 1.0)
             raise
 
@@ -563,7 +554,7 @@ class Driver(DriverPart):
         while True:
             with self._ledger.read() as tx:
                 batch_id = batch_contents.next_packed(tx, leader.workspace_id)
-            if batch_id is not None or not self._refusals.go_on(leader):
+            if batch_id is not None or not self._submission.refusals.go_on(leader):
                 return batch_id
 
     async def _poll_pass(self, leader: Leader) -> float:

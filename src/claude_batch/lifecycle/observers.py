@@ -256,10 +256,7 @@ class Observers:
 
     def report(self, event: Event) -> None:
         """Queue an event for every observer that wants it."""
-        kind = type(event)
-        for outlet in self._outlets:
-            if outlet.wants(kind):
-                outlet.put(lambda: (event,))
+        self.report_each(type(event), lambda: (event,))
 
     def report_each(self, kind: type[Event], source: Source) -> None:
         """Queue a source of many events of a class; each interested observer reads it.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import batch_contents, live_calls, unknown_batches
-from claude_batch.ledger.batch_contents import Cut, LaneQueue
+from claude_batch.ledger.batch_contents import Cut
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 from claude_batch.lifecycle.budget_room import Fitting, Reservations
 from claude_batch.money.prices import Prices
@@ -22,8 +22,6 @@ def plan_cut(
     queued: Iterable[Queued],
     policies: Mapping[str, Record],
     *,
-    max_requests: int = MAX_REQUESTS,
-    max_body: int = MAX_BODY_BYTES,
     avoid: Collection[int] = (),
 ) -> Cut | None:
     """Return the first queued requests up to the next limit, or `None` if none is queued.
@@ -33,7 +31,7 @@ def plan_cut(
     few requests less make another count, these wait for the next batch.
     """
     count = total = last = 0
-    limit, poll, max_poll = max_requests, float("inf"), float("inf")
+    limit, poll, max_poll = MAX_REQUESTS, float("inf"), float("inf")
     run: str | None = None
     steps: deque[tuple[int, int, int]] = deque(maxlen=len(avoid) + 1)
     for seq, size, run_id in queued:
@@ -45,7 +43,7 @@ def plan_cut(
             limit = min(limit, policy.max_requests)
             poll = min(poll, policy.poll_interval)
             max_poll = min(max_poll, policy.max_poll_interval)
-        if count and (count + 1 > limit or body_length(count + 1, total + size) > max_body):
+        if count and (count + 1 > limit or body_length(count + 1, total + size) > MAX_BODY_BYTES):
             break
         count, total, last = count + 1, total + size, seq
         if avoid:
@@ -148,7 +146,7 @@ def reserve_due(ledger: Ledger, leader: Leader, now: float, prices: Prices) -> d
             decisive = _decisive(tx, lane_id, alone, now)
         if decisive is None:
             continue
-        queue, _ = decisive
+        queue = decisive.queue
         has_budget = reservations.reserve_what_waits(lane_id, queue, alone)
         if has_budget and goes_live(queue.waiting, queue.runs):
             costs.update(reservations.live_costs(lane_id, alone))
@@ -183,10 +181,10 @@ def pack_due(
             # An unknown sending is identified by its count, so no other batch should have the same.
             unknown = unknown_batches.unknown_batches(tx, leader.workspace_id)
             avoid = {row.request_count for row in unknown}
-            decisive = _decisive(tx, lane_id, alone, now)
-            if decisive is None:
+            budget = _decisive(tx, lane_id, alone, now)
+            if budget is None:
                 continue
-            queue, budget = decisive
+            queue = budget.queue
             if goes_live(queue.waiting, queue.runs):
                 fits = budget.all_fit_live(costs or {})
                 if fits is None:
@@ -204,7 +202,7 @@ def pack_due(
                 queue = batch_contents.queues_of_lane(tx, lane_id, whole=True)[lane_id, alone]
                 queue = queue._replace(is_whole=False)
                 budget = Fitting(tx, lane_id, alone, queue, now)
-            cut, which = _cut_of(tx, lane_id, alone, queue, avoid, budget)
+            cut, which = _cut_of(tx, lane_id, alone, budget, avoid)
             if cut is None:
                 continue
             only = None
@@ -217,9 +215,7 @@ def pack_due(
     return packed, min(later, default=None)
 
 
-def _decisive(
-    tx: Transaction, lane_id: int, alone: str, now: float
-) -> tuple[LaneQueue, Fitting] | None:
+def _decisive(tx: Transaction, lane_id: int, alone: str, now: float) -> Fitting | None:
     """Return the part of a lane's queue that decides about its next batch, and how it fits.
 
     If the part does not fit into the budgets, later requests may, so it is the whole queue. None if
@@ -232,22 +228,18 @@ def _decisive(
     if not queue.is_whole and not budget.all_fit:
         queue = batch_contents.queues_of_lane(tx, lane_id, whole=True)[lane_id, alone]
         budget = Fitting(tx, lane_id, alone, queue, now)
-    return queue, budget
+    return budget
 
 
 def _cut_of(
-    tx: Transaction,
-    lane_id: int,
-    alone: str,
-    queue: LaneQueue,
-    avoid: Collection[int],
-    budget: Fitting,
+    tx: Transaction, lane_id: int, alone: str, budget: Fitting, avoid: Collection[int]
 ) -> tuple[Cut | None, batch_contents.Selection]:
     """Return the requests of a lane that make the next batch, and how they were selected.
 
     If not all of the lane fit into the budgets, they are the first of ``budget.taken``.
     """
-    policies, all_fit = queue.policies, budget.all_fit
+    queue, all_fit = budget.queue, budget.all_fit
+    policies = queue.policies
     prefixed = any(policy.prefixed for policy in policies.values())
     if prefixed and (ahead := list(batch_contents.queued_of_lane(tx, lane_id, alone, "primers"))):
         if not all_fit:

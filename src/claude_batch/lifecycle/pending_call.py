@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from claude_batch.lifecycle.api_sessions import ApiSession
 
 
-class Alone(msgspec.Struct, eq=False):
-    """Stands for a run of one call, because the call's budget is for it alone."""
-
-    label: str | None = None
-    """The run's label."""
-
-
 class CallGroup(NamedTuple):
     """What the calls of one run share."""
 
@@ -31,8 +24,9 @@ class CallGroup(NamedTuple):
     actor: str
     mode: BatchProcessingMode
     conversation: ConversationSettings | None
-    apart: Alone | str | None
-    """`CallOptions.apart`."""
+    label: str | None
+    alone: int
+    """A number of the call's own if it is alone in its run; 0 otherwise."""
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +46,10 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     failure_ttl: float | None = None
     """How long ago an equal call may have failed whose failure it gets, in seconds; None if it
     takes part in no such exchange."""
-    apart: Alone | str | None = None
-    """Set if the call has a run of its own, or one with other calls of the same label."""
+    label: str | None = None
+    """The label of its run."""
+    alone: bool = False
+    """Whether it has a run of its own, because its budget is for it alone."""
     tenant: str = ""
     """Name of the caller, if callers with other names must not share requests with it."""
     new: bool = False
@@ -101,7 +97,8 @@ class Call(msgspec.Struct, eq=False):
             options.actor,
             options.mode,
             options.conversation,
-            options.apart,
+            options.label,
+            id(self) if options.alone else 0,
         )
 
     def waiter(self, seq: int, run_id: str) -> Waiter:

@@ -323,6 +323,49 @@ class Evidence(DriverPart):
         begun = missing_since(since, planned, now=now, server_now=there, after=after)
         return begun, lasted(there - begun, now - (sent or 0.0)) >= after
 
+    def absence_of(self, row: Any) -> tuple[float, bool]:
+        """Return `absence` for a submitted batch, given by its row, that was answered with 404."""
+        return self.absence(row.not_found_since, row.next_check, sent=row.submitted)
+
+    async def look_for(self, leader: Leader, row: Any) -> RemoteBatch | bool:
+        """Return a batch whose results answer 404; if none is shown, whether it is gone."""
+        try:
+            return await self._client.retrieve(row.remote_id)
+        except ApiError as error:
+            return error.fault.status == 404 and await self.from_list(leader, row)
+        except Unreachable:
+            return False
+
+    async def from_list(self, leader: Leader, row: Any) -> RemoteBatch | bool:
+        """Return a batch that answers 404 from the list; if it lacks it, whether it is gone."""
+        shows_others = False
+        try:
+            listing = await walk(self._client, until=[{row.remote_id}])
+        except (ApiError, Unreachable) as error:
+            _log.info("the list of batches cannot be read: %s", error)
+        else:
+            if row.remote_id in listing.batches:
+                return listing.batches[row.remote_id]
+            shows_others = self._shows_others(leader, row, listing)
+        return shows_others or self.is_past_keeping(row)
+
+    def _shows_others(self, leader: Leader, row: Any, listing: Listing) -> bool:
+        """Return whether a list that lacks a batch is of its workspace, and can be believed."""
+        here = leader.workspace_id
+        # An unreadable entry may be the batch in question.
+        if not listing.batches or listing.unreadable:
+            return False
+        is_ours = self.is_list_of(here, listing.workspace)
+        if is_ours is not None:
+            return is_ours
+        # What was sent later may be in another workspace, if the key of a gateway was changed.
+        with self._ledger.read() as tx:
+            return bool(
+                unknown_batches.known_remote_ids(
+                    tx, here, listing.ids, before=row.submitted or math.inf
+                )
+            )
+
     def is_past_keeping(self, row: Any) -> bool:
         """Return whether the API keeps the results of a batch no longer; log it if so."""
         now = self._ledger.now()
@@ -400,7 +443,7 @@ class Polling(Evidence):
             if error.fault.status == 404:
                 # A 404 occurs right after create and after the end; only a day of them is final.
                 missing, is_believed = self.absence_of(row)
-                found = is_believed and await self._from_list(leader, row)
+                found = is_believed and await self.from_list(leader, row)
                 if isinstance(found, RemoteBatch):
                     return found
                 if found:
@@ -417,32 +460,6 @@ class Polling(Evidence):
         self._check_later(leader, row, note, not_found_since=missing)
         return None
 
-    def absence_of(self, row: Any) -> tuple[float, bool]:
-        """Return `absence` for a submitted batch, given by its row, that was answered with 404."""
-        return self.absence(row.not_found_since, row.next_check, sent=row.submitted)
-
-    async def look_for(self, leader: Leader, row: Any) -> RemoteBatch | bool:
-        """Return a batch whose results answer 404; if none is shown, whether it is gone."""
-        try:
-            return await self._client.retrieve(row.remote_id)
-        except ApiError as error:
-            return error.fault.status == 404 and await self._from_list(leader, row)
-        except Unreachable:
-            return False
-
-    async def _from_list(self, leader: Leader, row: Any) -> RemoteBatch | bool:
-        """Return a batch that answers 404 from the list; if it lacks it, whether it is gone."""
-        shows_others = False
-        try:
-            listing = await walk(self._client, until=[{row.remote_id}])
-        except (ApiError, Unreachable) as error:
-            _log.info("the list of batches cannot be read: %s", error)
-        else:
-            if row.remote_id in listing.batches:
-                return listing.batches[row.remote_id]
-            shows_others = self._shows_others(leader, row, listing)
-        return shows_others or self.is_past_keeping(row)
-
     def _check_later(
         self, leader: Leader, row: Any, note: str, *, not_found_since: float | None = None
     ) -> None:
@@ -452,23 +469,6 @@ class Polling(Evidence):
         check = Check(row.id, BatchState(row.state), now + wait, not_found_since, note)
         with self._ledger.write(leader) as tx:
             collected_batches.note_checks(tx, [check])
-
-    def _shows_others(self, leader: Leader, row: Any, listing: Listing) -> bool:
-        """Return whether a list that lacks a batch is of its workspace, and can be believed."""
-        here = leader.workspace_id
-        # An unreadable entry may be the batch in question.
-        if not listing.batches or listing.unreadable:
-            return False
-        is_ours = self.is_list_of(here, listing.workspace)
-        if is_ours is not None:
-            return is_ours
-        # What was sent later may be in another workspace, if the key of a gateway was changed.
-        with self._ledger.read() as tx:
-            return bool(
-                unknown_batches.known_remote_ids(
-                    tx, here, listing.ids, before=row.submitted or math.inf
-                )
-            )
 
     def _note(self, leader: Leader, answers: Sequence[tuple[Any, RemoteBatch]]) -> None:
         """Record the API's answers about batches, given by their rows, in one transaction."""

@@ -19,7 +19,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
@@ -39,7 +39,7 @@ from claude_batch.lifecycle.budget_room import Reservations, withdraw_over_budge
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import Listing, walk
 from claude_batch.lifecycle.threads import in_a_thread
-from claude_batch.wire.batches_client import ApiError, CreateAnswer, Unreachable
+from claude_batch.wire.batches_client import ApiError, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import (
     BODY_END,
     BODY_START,
@@ -87,13 +87,21 @@ FAILED_TOGETHER = 1_000
 """Most requests of a refused batch that fail in one transaction."""
 
 
+class _Refusal(NamedTuple):
+    """Why a batch was refused, as its row has it in JSON."""
+
+    error_type: str | None
+    message: str
+    request_id: str | None = None
+
+
 class Refusals(DriverPart):
     """The judge of one workspace's refused batches."""
 
     def too_large(self, tx: Transaction, row: Any, note: str) -> None:
         """Split a batch in two; a single request that is too large fails."""
         if batch_contents.split(tx, row.id, self._ledger.now()) is None:
-            self._fail(tx, row, 0, "request_too_large", note)
+            self._fail(tx, row, _Refusal("request_too_large", note))
             self.put_off_probe(tx, row.workspace_id)
 
     def put_off_probe(self, tx: Transaction, workspace_id: int) -> None:
@@ -113,33 +121,24 @@ class Refusals(DriverPart):
 
     def fail_next(self, tx: Transaction, row: Any, fault: ApiFault) -> bool:
         """Fail some more requests of such a batch; False if it has none."""
-        error_type = fault.error_type or "billing_error"
-        return self._fail(
-            tx, row, 0, error_type, fault.message, fault.request_id, most=FAILED_TOGETHER
-        )
+        refusal = _Refusal(fault.error_type or "billing_error", fault.message, fault.request_id)
+        return self._fail(tx, row, refusal, most=FAILED_TOGETHER)
 
     def bad_request(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
         """Handle a 400: fail the request that it names, or split the batch to find it."""
+        refusal = _Refusal(fault.error_type, fault.message, fault.request_id)
         named = _NAMED_REQUEST.search(fault.message)
-        if named and self._fail(
-            tx,
-            row,
-            int(named[1]),
-            fault.error_type or "invalid_request_error",
-            fault.message,
-            fault.request_id,
-        ):
+        if named and self._fail(tx, row, refusal, int(named[1])):
             self.put_off_probe(tx, row.workspace_id)
             return
-        refusal = json.dumps([fault.error_type, fault.message, fault.request_id])
         halted = workspaces.workspace_row(tx, row.workspace_id).halted is not None
-        batch_contents.note_refusal(tx, row.id, refusal)
+        batch_contents.note_refusal(tx, row.id, json.dumps(refusal))
         other = batch_contents.other_half(tx, row.id)
         alike = (
             other is not None
             and other.state == BatchState.PACKED
             and other.refusal is not None
-            and json.loads(other.refusal)[:2] == json.loads(refusal)[:2]
+            and _Refusal(*json.loads(other.refusal))[:2] == refusal[:2]
         )
         if halted or alike:
             # A probe or the second half was refused like all before.
@@ -166,19 +165,10 @@ class Refusals(DriverPart):
 
     def _part(self, tx: Transaction, row: Any) -> None:
         if batch_contents.split(tx, row.id, self._ledger.now()) is None:
-            error_type, message, request_id = json.loads(row.refusal)
-            self._fail(tx, row, 0, error_type or "invalid_request_error", message, request_id)
+            self._fail(tx, row, _Refusal(*json.loads(row.refusal)))
 
     def _fail(
-        self,
-        tx: Transaction,
-        row: Any,
-        index: int,
-        error_type: str,
-        message: str,
-        request_id: str | None = None,
-        *,
-        most: int = 1,
+        self, tx: Transaction, row: Any, refusal: _Refusal, index: int = 0, *, most: int = 1
     ) -> bool:
         """End requests from a 0-based position of a batch on as errored, at most ``most``.
 
@@ -189,11 +179,14 @@ class Refusals(DriverPart):
             return False
         # The row may have been read before the POST was counted.
         posts = batch_contents.batch(tx, row.id).posts
+        error_type = refusal.error_type or "invalid_request_error"
         lines: dict[int, bytes] = {}
         for request in found:
             sent = request.sendings + posts
             identifier = custom_id(request.id, self._ledger.incarnation, sent)
-            lines[request.seq] = errored_line(identifier, error_type, message, request_id)
+            lines[request.seq] = errored_line(
+                identifier, error_type, refusal.message, refusal.request_id
+            )
         now = self._ledger.now()
         submissions.fail_packed(tx, row.id, lines, error_type=error_type, now=now)
         return True
@@ -203,6 +196,12 @@ class Refusals(DriverPart):
 
 CHUNK_BYTES = 1 << 16
 """Bytes that are sent at once; so few that a write timeout means a stalled connection."""
+
+ANSWER_SECONDS = 10.0
+"""Seconds that a stopping driver waits for the answer to a POST whose last bytes are sent.
+
+After this time the sending is unknown, and the next driver finds its outcome in the list. That
+costs time (`settling`) but no money. The API answers large batches within seconds."""
 
 BROKEN_UPLOADS_ARE_413 = 3
 """Number of broken uploads in a row that count as a 413.
@@ -243,19 +242,18 @@ class Submission(DriverPart):
         self._armed = False
         self._probed: float | None = None
         """When the halt began that the batch under way probes; None if there was no halt."""
-        self._refusals = Refusals(context)
+        self.refusals: Refusals = Refusals(context)
         self.under_way: bool = False
         """Whether an intent is on disk whose outcome is not on disk yet."""
         self._answer_deadline: asyncio.Timeout | None = None
 
-    def give_up_after(self, seconds: float) -> None:
-        """Limit the wait for the answer to a POST in progress.
+    def give_up_soon(self) -> None:
+        """Limit the wait for the answer to a POST in progress to `ANSWER_SECONDS`.
 
-        If its last bytes are sent, the batch then becomes unknown. An answer that has arrived is
-        still recorded.
+        An answer that has arrived is still recorded.
         """
         if self._answer_deadline is not None:
-            self._answer_deadline.reschedule(asyncio.get_running_loop().time() + seconds)
+            self._answer_deadline.reschedule(asyncio.get_running_loop().time() + ANSWER_SECONDS)
 
     async def send(self, leader: Leader, batch_id: int) -> None:
         """Send one batch once, and record the outcome. Raises `KeyRefused`."""
@@ -320,15 +318,17 @@ class Submission(DriverPart):
                 self.stop_sending(tx, leader.workspace_id, str(error))
             return
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
-        if answer.batch is not None and self._is_anothers(leader, answer.batch.id, listing):
-            answer = CreateAnswer(
-                reason=f"the server answered with batch {answer.batch.id}, which was there before"
-            )
+        if isinstance(answer, RemoteBatch):
+            if not self._armed:
+                answer = Unreachable("the server answered before it had the whole batch")
+            elif self._is_anothers(leader, answer.id, listing):
+                words = f"the server answered with batch {answer.id}, which was there before"
+                answer = Unreachable(words)
         try:
             await self._record(leader, row, answer)
         except Deposed:
-            if answer.batch is not None and answer.batch.id:
-                self._note_candidate(batch_id, posts, answer.batch.id)
+            if isinstance(answer, RemoteBatch):
+                self._note_candidate(batch_id, posts, answer.id)
             raise
         reach(CrashPoint.AFTER_RECORD)
 
@@ -341,15 +341,19 @@ class Submission(DriverPart):
             reservations = Reservations(self._ledger, self._prices, now, leader)
             await in_a_thread(reservations.count_for_runs, runs)
 
-    async def _post(self, leader: Leader, row: Any, posts: int) -> CreateAnswer:
+    async def _post(
+        self, leader: Leader, row: Any, posts: int
+    ) -> RemoteBatch | ApiError | Unreachable:
         length = body_length(row.request_count, row.params_bytes)
         headers = LaneHeaders.of_lane(row.api_version, row.betas, row.user_profile)
         try:
             async with asyncio.timeout(None) as self._answer_deadline:
                 body = self._body(leader, row.id, posts)
                 return await self._client.create(body, length, headers)
+        except (ApiError, Unreachable) as error:
+            return error
         except TimeoutError:
-            return CreateAnswer(reason="the process was closed before the answer was there")
+            return Unreachable("the process was closed before the answer was there")
         finally:
             self._answer_deadline = None
 
@@ -442,28 +446,27 @@ class Submission(DriverPart):
         self._armed = True
         yield BODY_END
 
-    async def _record(self, leader: Leader, row: Any, answer: CreateAnswer) -> None:
-        now = self._ledger.now()
-        if answer.batch is not None and answer.batch.id and self._armed:
+    async def _record(
+        self, leader: Leader, row: Any, answer: RemoteBatch | ApiError | Unreachable
+    ) -> None:
+        if isinstance(answer, RemoteBatch):
             self._failures = 0
-            if await self._note_accepted(leader, row, answer.batch.id, now):
-                self._reporter.submitted(row, answer.batch.id)
+            if await self._note_accepted(leader, row, answer.id):
+                self._reporter.submitted(row, answer.id)
             else:
-                self._unresolved(leader, row, answer.batch.id)
-            return
-        if answer.fault is not None:
+                self._unresolved(leader, row, answer.id)
+        elif isinstance(answer, ApiError):
             self._refused(leader, row, answer.fault)
             if answer.fault.verdict is SendVerdict.CUSTOMER:
                 await self._fail_rest(leader, row, answer.fault)
-            return
-        if not self._armed:
+        elif self._armed:
+            self._unknown(leader, row, answer.reason)
+        else:
             self._broken(leader, row, answer)
-            return
-        self._unknown(leader, row, answer.reason or "the answer to the create call was lost")
 
-    async def _note_accepted(self, leader: Leader, row: Any, remote_id: str, now: float) -> bool:
+    async def _note_accepted(self, leader: Leader, row: Any, remote_id: str) -> bool:
         """Store the API's id; return False if the ledger can never take it."""
-        probed = self._probed
+        now, probed = self._ledger.now(), self._probed
         first = next_check(0.0, row.poll_interval, row.max_poll_interval)
 
         def note() -> bool:
@@ -499,17 +502,17 @@ class Submission(DriverPart):
             submissions.mark_definite_no(tx, batch_id, note=reason)
             self._wait(tx, leader, reason)
 
-    def _broken(self, leader: Leader, row: Any, answer: CreateAnswer) -> None:
+    def _broken(self, leader: Leader, row: Any, error: Unreachable) -> None:
         # Without a connection nothing was uploaded, so this is not a broken upload either.
-        broke = not answer.never_connected and not self._stopping()
+        broke = not error.never_connected and not self._stopping()
         with self._ledger.write(leader) as tx:
             broken = submissions.mark_definite_no(
-                tx, row.id, note=answer.reason, broken_upload=broke
+                tx, row.id, note=error.reason, broken_upload=broke
             )
             if broken >= BROKEN_UPLOADS_ARE_413:
-                self._refusals.too_large(tx, row, "the upload broke three times in a row")
+                self.refusals.too_large(tx, row, "the upload broke three times in a row")
             else:
-                self._wait(tx, leader, answer.reason)
+                self._wait(tx, leader, error.reason)
 
     def _refused(self, leader: Leader, row: Any, fault: ApiFault) -> None:
         verdict = fault.verdict
@@ -520,11 +523,11 @@ class Submission(DriverPart):
         with self._ledger.write(leader) as tx:
             submissions.mark_definite_no(tx, row.id, note=note)
             if verdict is SendVerdict.TOO_LARGE:
-                self._refusals.too_large(tx, row, note)
+                self.refusals.too_large(tx, row, note)
             elif verdict is SendVerdict.BAD_REQUEST:
-                self._refusals.bad_request(tx, row, fault)
+                self.refusals.bad_request(tx, row, fault)
             elif verdict is SendVerdict.CUSTOMER:
-                self._refusals.customer(tx, row, fault)
+                self.refusals.customer(tx, row, fault)
             elif verdict in (SendVerdict.WAIT, SendVerdict.UNKNOWN):
                 self._wait(tx, leader, note, fault.retry_after)
             else:
@@ -542,12 +545,12 @@ class Submission(DriverPart):
             reach(CrashPoint.BETWEEN_REFUSED)
             await asyncio.sleep(0)
             with self._ledger.write(leader) as tx:
-                more = self._refusals.fail_next(tx, row, fault)
+                more = self.refusals.fail_next(tx, row, fault)
 
     def _unknown(self, leader: Leader, row: Any, note: str) -> None:
         with self._ledger.write(leader) as tx:
             submissions.mark_unknown(tx, row.id, note=note, now=self._ledger.now())
-            self._refusals.put_off_probe(tx, leader.workspace_id)
+            self.refusals.put_off_probe(tx, leader.workspace_id)
         self._reporter.unknown(row, note)
 
     def _unresolved(self, leader: Leader, row: Any, remote_id: str) -> None:
@@ -583,4 +586,4 @@ class Submission(DriverPart):
         self._failures += 1
         until = self._ledger.now() + SENDING(self._failures, asked or None)
         workspaces.wait_until(tx, leader.workspace_id, until, reason)
-        self._refusals.put_off_probe(tx, leader.workspace_id)
+        self.refusals.put_off_probe(tx, leader.workspace_id)

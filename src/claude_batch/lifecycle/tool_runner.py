@@ -149,19 +149,12 @@ class Workbench:
         """Whether this process also runs functions for runs that another process drives."""
         self.most_running: int = TOOLS_AT_ONCE
         """Most functions that run here at the same time, in each workspace."""
-        self.running: set[tuple[int, int, str]] = set()
-        """Calls that run in this process: request, sending and the API's id of each."""
-        self.not_begun: set[tuple[int, int, str]] = set()
-        """Calls that may be recorded as started in this process, because the answer to a COMMIT was
-        lost or there was no thread, but whose functions have not begun. A call that moves between
-        the two sets enters the one before it leaves the other."""
+        self.calls_here: dict[tuple[int, int, str], bool] = {}
+        """Calls (request, sending and the API's id) that a driver of this process may have recorded
+        as started, and that are not over; whether each one's function has begun. It has not if the
+        answer to a COMMIT was lost or there was no thread."""
         self.is_closing: bool = False
         """Whether this process leaves the ledger, and so starts no tool any more."""
-
-    @property
-    def calls_here(self) -> set[tuple[int, int, str]]:
-        """Calls that another driver of this process may have recorded, and that are not over."""
-        return self.running | self.not_begun | self.running
 
     def give(
         self,

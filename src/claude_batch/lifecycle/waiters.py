@@ -14,7 +14,7 @@ import logging
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from itertools import islice
@@ -49,41 +49,13 @@ Joined = Literal["equal", "key", "retry", "failure"]
 the try before, or the failure of an equal call, which is repeated."""
 
 
-class Receipts:
-    """Which answers have reached their callers, noted on the callers' threads.
+Note = Callable[[int, bool, bool], object]
+"""Notes of a request whether its caller has taken the answer, and whether that is a failure which
+equal calls get too. Called on the caller's thread.
 
-    An answer has reached its caller when the caller goes on with it. A task may be cancelled after
-    its answer was delivered to it, and before it runs again. The answer is paid for, so that an
-    equal call must get it.
-    """
-
-    def __init__(self, plan: Callable[[], object]) -> None:
-        """``plan`` is called, on any thread, when there is something to `drain`."""
-        self._plan = plan
-        self._is_planned = False
-        self._notes: deque[tuple[int, bool, bool]] = deque()
-
-    def note(self, seq: int, taken: bool, repeats: bool) -> None:
-        """Note whether an answer was taken; ``repeats``: it is a failure for equal calls too."""
-        self._notes.append((seq, taken, repeats))
-        self.plan()
-
-    def plan(self) -> None:
-        """Let the notes be drained soon; those of many callers together."""
-        if not self._is_planned:
-            try:
-                # Set first: the other thread may drain and reset it before the next line.
-                self._is_planned = True
-                self._plan()
-            except BaseException:  # of a signal handler
-                self._is_planned = False
-                raise
-
-    def drain(self) -> Iterator[tuple[int, bool, bool]]:
-        """Yield and remove the notes: request, whether it was taken, whether it repeats."""
-        self._is_planned = False
-        while self._notes:
-            yield self._notes.popleft()
+An answer is taken when the caller goes on with it. A task may be cancelled after its answer was
+delivered to it, and before it runs again. The answer is paid for, so that an equal call must get
+it."""
 
 
 class CallFuture:
@@ -93,10 +65,10 @@ class CallFuture:
         "_caller",
         "_has_left",
         "_left_by",
+        "_note",
         "_on_leave",
         "_on_stored",
         "_outcome",
-        "_receipts",
         "_waits",
         "_wake",
         "acknowledges",
@@ -116,7 +88,7 @@ class CallFuture:
         self._wake: Callable[[], object] | None = None
         self._waits: asyncio.Future[None] | None = None
         self._caller: _CallerLoop | None = None
-        self._receipts: Receipts | None = None
+        self._note: Note | None = None
         self.acknowledges: bool = False
         """Whether the caller itself reports that it has the answer.
 
@@ -131,15 +103,15 @@ class CallFuture:
 
     # Set by the engine
 
-    def settle(self, outcome: Answer | Exception, receipts: Receipts | None = None) -> bool:
+    def settle(self, outcome: Answer | Exception, note: Note | None = None) -> bool:
         """Set the outcome; return False if the caller has left or there is one already.
 
-        ``receipts`` record whether the caller takes an answer.
+        ``note`` records whether the caller takes an answer.
         """
         with _gate:
             if self.done():
                 return False
-            self._outcome, self._receipts = outcome, receipts
+            self._outcome, self._note = outcome, note
             self._on_leave = self._left_by = None
         self._wake_caller()
         return True
@@ -206,11 +178,11 @@ class CallFuture:
 
     def _report(self, *, taken: bool) -> None:
         with _gate:
-            receipts, self._receipts = self._receipts, None
+            note, self._note = self._note, None
         outcome = self._outcome
-        if receipts is not None and outcome is not None and not isinstance(outcome, Exception):
+        if note is not None and outcome is not None and not isinstance(outcome, Exception):
             failed = outcome.state is not RequestState.SUCCEEDED
-            receipts.note(outcome.seq, taken, taken and failed and self.repeats)
+            note(outcome.seq, taken, taken and failed and self.repeats)
 
     def done(self) -> bool:
         """Return whether it is settled or left."""
@@ -232,7 +204,7 @@ class CallFuture:
         """
         if self._outcome is None:
             raise CancelledError
-        if self._receipts is not None and not self.acknowledges:
+        if self._note is not None and not self.acknowledges:
             self._report(taken=True)
         if isinstance(self._outcome, Exception):
             raise for_one_caller(self._outcome)
@@ -253,10 +225,7 @@ class CallFuture:
         if seconds is None:
             await waiter
         else:
-            # Python 3.11's `wait_for` may lose a cancellation that arrives with the answer.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await waiter
+            await asyncio.wait([waiter], timeout=seconds)
         return self.done()
 
     def on_loop(self) -> asyncio.Future[None]:
@@ -434,7 +403,7 @@ class _Timeout(msgspec.Struct):
 
     at: float
     timer: asyncio.Handle
-    waiters: set[Waiter] = msgspec.field(default_factory=set[Waiter])
+    waiters: set[Waiter] = set()
 
 
 class _Cursor(msgspec.Struct):
@@ -449,18 +418,16 @@ class Waiting(msgspec.Struct):
     """All waiters of an engine. Belongs to the engine's loop."""
 
     ledger: Ledger
-    receipts: Receipts
+    note: Note
     """Records which answers have reached their callers."""
     on_gone: Callable[[int, Departure], None]
     """Called with the row number when the last waiter is gone without an answer."""
     on_timeout: Callable[[Sequence[Waiter]], None]
     """Called with up to `AT_ONCE` waiters whose time is over; must end their waits."""
-    _timeouts: dict[float, _Timeout] = msgspec.field(default_factory=dict[float, _Timeout])
-    _by_seq: dict[int, Waiter | list[Waiter]] = msgspec.field(
-        default_factory=dict[int, "Waiter | list[Waiter]"]
-    )
+    _timeouts: dict[float, _Timeout] = {}
+    _by_seq: dict[int, Waiter | list[Waiter]] = {}
     """A list only where several callers wait for a request."""
-    _cursors: dict[str, _Cursor] = msgspec.field(default_factory=dict[str, _Cursor])
+    _cursors: dict[str, _Cursor] = {}
 
     def add(self, waiter: Waiter, *, seconds: float, since: int) -> None:
         """Wait for a request, at most ``seconds`` and a fiftieth or a second more.
@@ -543,7 +510,7 @@ class Waiting(msgspec.Struct):
         for waiter in waiters:
             self._release(waiter)
         settled = [
-            waiter.future.settle(answer, self.receipts) and not waiter.watches for waiter in waiters
+            waiter.future.settle(answer, self.note) and not waiter.watches for waiter in waiters
         ]
         if not any(settled):
             self.on_gone(answer.seq, "keep")

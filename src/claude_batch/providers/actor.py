@@ -140,11 +140,18 @@ class Actor(Closing):
 
         ``tools`` are functions that the model may call, in addition to those named in the YAML.
 
-        Raises `ActorConfigurationError` if the actor is not of type ``llm``, if a tool cannot be
-        imported, or if an imported object is not a tool.
+        Raises `ActorConfigurationError` if the actor is not of type ``llm``, if it has
+        ``batch_processing`` and the provider has no batches, if a tool cannot be imported, or if an
+        imported object is not a tool.
         """
         check_object("provider", provider)
         configuration.require_answerable()
+        if configuration.batch_mode is not None and not provider.capabilities.batch:
+            raise ActorConfigurationError(
+                f"actor {configuration.name} has `batch_processing`, and {_name_of(provider)!r} "
+                "has no batches and no budgets; remove it, or bind the actor to a "
+                "ClaudeBatchProvider"
+            )
         if tools != ():
             configuration = configuration.with_tools(tools)
         _ = configuration.toolset  # fail here, not at the first request
@@ -587,11 +594,15 @@ class Actor(Closing):
 
     @property
     def _named(self) -> str:
-        """Return the name of the provider, or its class's: an actor needs no name of it."""
-        return getattr(self._provider, "name", type(self._provider).__name__)
+        return _name_of(self._provider)
 
     def __repr__(self) -> str:
         return f"Actor({self.name!r}, provider={self._named!r})"
+
+
+def _name_of(provider: Provider) -> str:
+    """Return the name of a provider, or its class's: an actor needs no name of it."""
+    return getattr(provider, "name", type(provider).__name__)
 
 
 def _estimated(estimation: Estimation, requests: Iterable[RequestLike], offline: bool) -> Estimate:

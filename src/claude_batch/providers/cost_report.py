@@ -34,6 +34,11 @@ class Tokens:
     cache_write_5m: int
     cache_write_1h: int
 
+    @property
+    def cache_write(self) -> int:
+        """Return the tokens that were written to the prompt cache, for either time."""
+        return self.cache_write_5m + self.cache_write_1h
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostShare:
@@ -66,8 +71,9 @@ class CostShare:
     def cache_hit_rate(self) -> float:
         """Share of the prompts' tokens that were read from the prompt cache, from 0 to 1."""
         tokens = self.tokens
-        written = tokens.cache_write_5m + tokens.cache_write_1h
-        return cache_hit_rate(plain=tokens.input, read=tokens.cache_read, written=written)
+        return cache_hit_rate(
+            plain=tokens.input, read=tokens.cache_read, written=tokens.cache_write
+        )
 
     @property
     def effective_input_tokens(self) -> int:

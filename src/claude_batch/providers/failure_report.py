@@ -128,7 +128,7 @@ def _id_of(failed: FailedRequest) -> str:
 
 def may_be_retried(status: RunStatus) -> bool:
     """Return whether `claude-batch retry RUN` sends some of a run's failed requests again."""
-    return any(
+    return status.kind == "run" and any(
         count and state in FAILED and state is not RequestState.CANCELED
         for state, count in status.counts.items()
     )

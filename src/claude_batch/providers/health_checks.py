@@ -103,7 +103,7 @@ def check_ledger(location: str) -> Iterator[Finding]:
     except LedgerError as error:
         yield _ledger_fault("ledger", str(error))
         return
-    if not has_ledger(str(path)):
+    if not has_ledger(str(path)) or (os.path.isfile(path) and not _size(path)):
         yield _ok("ledger", f"none at {path} yet; `claude-batch run` creates it")
         if (fault := _check_state_dir()) is not None:
             yield fault

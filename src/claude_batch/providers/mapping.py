@@ -239,14 +239,17 @@ class _Failure:
 
     def _malformed(self, raw: bytes) -> ActorError:
         problem, succeeded = problem_of_line(raw)
+        again = f"which is billed again: {self._command('retry', '--only malformed')}"
+        if self._is_call:
+            again = "repeat the call" + (" with another key" if self._answer.key else "")
+            again += ", which is billed again"
         what, billed = "was answered with success, but not in the API's format", "was"
         if not succeeded:
             what, billed = "ended with an outcome that the API does not document", "may have been"
         return MalformedAnswerError(
             f"{self._sent} {what}: {problem}. The answer {billed} billed; its bytes are in `raw` "
             "of this error and in the ledger. Check the proxies and gateways between you and the "
-            "API. To send the request again, which is billed again: "
-            f"{self._command('retry', '--only malformed')}",
+            f"API. To send the request again, {again}",
             raw=raw,
             batch_id=self._answer.batch_id,
             problem=problem,
@@ -283,13 +286,15 @@ class _Failure:
     def _lost(self) -> ActorError:
         if self._answer.batch_id is None:
             return self._unknown("it is unknown whether the API accepted a sending of it")
+        again = self._command("retry", "--only missing")
+        if self._is_call:  # which `retry` refuses
+            again = self._command("unknown", "--resubmit")
         return MissingResultError(
             f"{self._sent} has no result: the batch ended without a readable line for it, or with "
             "a failure where the API counts one more success, or the API no longer keeps its "
             "results. It may have been billed, so it is not sent again automatically. To fetch "
-            f"the results again, free of charge: {self._command('results', '--refetch')}. To fetch "
-            "them and send the request again if its result is still missing: "
-            f"{self._command('retry', '--only missing')}",
+            f"the results again, free of charge: {self._command('results', '--refetch')}. To send "
+            f"the request again if its result is still missing after that: {again}",
             batch_id=self._answer.batch_id,
         )
 

@@ -63,21 +63,17 @@ class Job:
     def run(self) -> None:
         """Process the items until the job is abandoned."""
         self._context.run(_inside.set, True)
-        _running.add(self)
-        try:
-            for item in self._items:
-                with self._lock:
-                    if self._abandoned:
-                        return
-                    self._begun = time.monotonic()
-                result = self._context.run(self._work, item)
-                with self._lock:
-                    if self._abandoned:
-                        return
-                    self._begun = None
-                    self.results.append(result)
-        finally:
-            _running.discard(self)
+        for item in self._items:
+            with self._lock:
+                if self._abandoned:
+                    return
+                self._begun = time.monotonic()
+            result = self._context.run(self._work, item)
+            with self._lock:
+                if self._abandoned:
+                    return
+                self._begun = None
+                self.results.append(result)
 
     def patience(self) -> float:
         """Return the seconds until the current item may have exceeded its timeout."""
@@ -105,7 +101,15 @@ class Job:
 
 
 _running: set[Job] = set()
-"""The jobs that threads process now."""
+"""The jobs that the threads of the pool process now."""
+
+
+def _run(job: Job) -> None:
+    _running.add(job)
+    try:
+        job.run()
+    finally:
+        _running.discard(job)
 
 
 def stuck_jobs() -> int:
@@ -335,7 +339,7 @@ async def _done(job: Job) -> None:
         # A thread of the pool waits for this job; queueing it in the same pool could deadlock.
         waiting = asyncio.ensure_future(in_own_thread(job.run, name=_THREAD, daemon=True))
     else:
-        waiting = asyncio.wrap_future(POOL.submit(job.run))
+        waiting = asyncio.wrap_future(POOL.submit(partial(_run, job)))
     try:
         while True:
             # Without a timeout nothing ends it, so there is nothing to look at all the time.

@@ -10,6 +10,7 @@ import math
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -206,8 +207,8 @@ class _Count:
     def __init__(self, requests: object, progress: ProgressLike) -> None:
         self._reports = Reports(progress)
         self._total = len(requests) if isinstance(requests, Sized) else None
-        self._outcomes: dict[str, int] = {}
-        self._failures: dict[str, int] = {}
+        self._outcomes = Counter[str]()
+        self._failures = Counter[str]()
         self._completed = self._cost = self._unpriced = 0
 
     def add(self, result: ActorResult) -> None:
@@ -220,10 +221,9 @@ class _Count:
 
             outcome = str(state_of(result.error))
             answered = isinstance(result.error, AnswerError)
-            kind = outcome if answered else error_type(result.error)
-            self._failures[kind] = self._failures.get(kind, 0) + 1
+            self._failures[outcome if answered else error_type(result.error)] += 1
         self._unpriced += answered and result.cost is None
-        self._outcomes[outcome] = self._outcomes.get(outcome, 0) + 1
+        self._outcomes[outcome] += 1
         if self._reports.is_due(self._completed):
             self._report()
             self._reports.rest(0.0)
@@ -242,7 +242,7 @@ class _Count:
                 cost=self._cost,
                 unpriced=self._unpriced,
                 budget=None,
-                failures=dict(sorted(self._failures.items(), key=lambda each: -each[1])),
+                failures=dict(self._failures.most_common()),
                 expected_end=None,
             )
         )

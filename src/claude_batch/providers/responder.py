@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -29,7 +29,7 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.api_sessions import ApiSession
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers
-from claude_batch.lifecycle.pending_call import Alone, CallOptions
+from claude_batch.lifecycle.pending_call import CallOptions
 from claude_batch.lifecycle.tool_runner import ConversationSettings, check_blocking, note_asking
 from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.providers.engine_access import EngineAccess, Entered
@@ -44,12 +44,8 @@ Beside: TypeAlias = tuple[OutputFormat[Any] | None, Any]
 NOTHING_BESIDE: Beside = (None, None)
 
 
-class ModeOf(Protocol):
-    """Merges an actor's settings with the provider's and those of a call or run."""
-
-    def __call__(
-        self, actor: ActorConfiguration, settings: CallKeywords | None = None
-    ) -> BatchProcessingMode: ...
+ModeOf: TypeAlias = Callable[[ActorConfiguration, CallKeywords | None], BatchProcessingMode]
+"""Merges an actor's settings with the provider's and those of a call or run."""
 
 
 class _Common(NamedTuple):
@@ -94,9 +90,8 @@ class Responder(ProviderPart):
         if known is None or known[0] is not actor:
             if len(self._common) >= RequestEncoders.KEPT:
                 self._common.clear()
-            common = _Common(
-                self._encoders.of(actor), self._mode_of(actor), conversation_settings_of(actor)
-            )
+            mode = self._mode_of(actor, None)
+            common = _Common(self._encoders.of(actor), mode, conversation_settings_of(actor))
             known = self._common[id(actor)] = (actor, common)
         return known[1]
 
@@ -190,7 +185,7 @@ class Responder(ProviderPart):
     def acknowledge(self, answer: Answer, *, taken: bool, failed: bool = False) -> None:
         """Record whether an answer reached its caller; ``failed``: equal calls get it again."""
         if (entered := self._engine_access.entered) is not None:
-            entered.engine.calls.acknowledge(answer.seq, taken=taken, failed=failed)
+            entered.engine.calls.acknowledge(answer.seq, taken, failed)
 
     def ask(
         self,
@@ -238,7 +233,7 @@ class Responder(ProviderPart):
             keep=keep,
             acknowledges=output is not None or bool(self._middleware),
             context=None if asked.context is None else json_context(asked.context),
-            apart=Alone() if alone else None,
+            alone=alone,
         )
         self.store(encoded, options, future)
 

@@ -241,7 +241,6 @@ class RunStorage(ProviderPart):
             process=engine.process,
             converses=True,
             tools=conversation.remembered,
-            judge=engine.process if self._drive and conversation.judge else None,
         )
         writer = RunWriter(
             engine.ledger,

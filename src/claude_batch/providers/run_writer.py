@@ -444,14 +444,17 @@ class RunWriter:
                 self._preflight.check(self._count)
             self._spare(anew=new)
         # Before its budget is there, too: a driver may send something as soon as it is.
-        actors = [] if self.asked.mode.actor_budget is None else [self.asked.actor]
-        self._count_for_budgets("actor", actors)
+        mode = self.asked.mode
+        of_actor: list[BudgetKey] = (
+            [] if mode.actor_budget is None else [("actor", self.asked.actor)]
+        )
+        self._count_under_way(of_actor)
         reach(CrashPoint.BEFORE_STORED)
         known, self.rerun, self.stamp = self.ledger.apply(lambda tx: self._finish(tx, new))
         reach(CrashPoint.AFTER_STORED)
         run_id = self.run_id if known is None else str(known.id)
-        self._count_for_budgets("actor", actors)
-        self._count_for_budgets("run", [] if self.asked.mode.budget is None else [run_id])
+        self._count_under_way(of_actor)
+        self._count_under_way([] if mode.budget is None else [("run", run_id)])
         warn_of_displaced(self.displaced.values(), run_id)
         if self.rerun is not None:
             report_rerun(run_id, self.rerun)
@@ -491,9 +494,8 @@ class RunWriter:
             some = list(needed)
         given.extend(some)
 
-    def _count_for_budgets(self, scope: BudgetScope, names: list[str]) -> None:
-        """Count what was sent before the budgets that come with this run."""
-        of: list[BudgetKey] = [(scope, name) for name in names]
+    def _count_under_way(self, of: Sequence[BudgetKey]) -> None:
+        """Count what was sent before these budgets, which come with this run."""
         if of and self._prices is not None:
             Reservations(self.ledger, self._prices, self.ledger.now()).count_under_way(of)
 

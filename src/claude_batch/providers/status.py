@@ -204,14 +204,7 @@ def status_in(
     strange = queries.strange_count(tx, run.id)
     deadline = _deadline(tx, run, counts)
     held = held_of(tx, run.id, ledger.now()) if counts.get(RequestState.QUEUED) else None
-    turning = ""
-    if counts.get(RequestState.CONTINUING):
-        continuing = conversations.continuing_counts(tx, run.id)
-        judges = conversations.judges_of(tx, [run.id]) if continuing.answers else []
-        judged = any(ledger.is_alive(each.process) for each in judges)
-        calls = conversations.running_calls(tx, run.id) if continuing.tools else []
-        running = {call.request_seq for call in calls if ledger.is_alive(call.process)}
-        turning = _turning_words(run, continuing, judged=judged, running=len(running))
+    turning = _turning_words(ledger, tx, run) if counts.get(RequestState.CONTINUING) else ""
     interrupted = 0
     # ``driven`` may leave this process out, which awaits its own calls before it ends.
     is_left = counts.get(RequestState.PACKED) and not driven
@@ -269,43 +262,39 @@ def status_in(
 def _batches(tx: Transaction, run_id: str, driven: bool) -> tuple[BatchStatus, ...]:
     rows = queries.batches_of_run(tx, run_id)
     unknown = [row.id for row in rows if row.state == BatchState.UNKNOWN]
-    candidates = unknown_batches.open_candidates(tx, unknown) if unknown else {}
-    undecided: set[int] = set()
+    candidates, undecided = dict[int, int](), set[int]()
     if unknown:
+        candidates = unknown_batches.open_candidates(tx, unknown)
         undecided = {row.id for row in unknown_batches.undecided(tx, run_id)}
     found: list[BatchStatus] = []
     for row in rows:
-        decided = row.id in unknown and row.id not in undecided
-        status = BatchStatus(
-            batch_id=row.remote_id,
-            state=BatchState(row.state),
-            requests=row.request_count,
-            submitted=row.submitted,
-            ended=row.ended,
-            next_check=row.next_check,
-            note=DECIDED if decided else row.note or _canceled_elsewhere(row),
-            unknown_since=row.unknown_since if row.id in unknown else None,
-            settled=row.settled is not None,
-            decided=decided,
-            candidates=candidates.get(row.id, 0),
-        )
-        if status.state is BatchState.ENDED and row.missing is not None:
-            status = replace(
-                status,
-                missing=row.missing,
-                missing_since=row.missing_since,
-                missing_until=row.missing_until,
-            )
-        if status.state is BatchState.SUBMITTING and row.armed is not None and not driven:
+        state, note, since = BatchState(row.state), row.note or _canceled_elsewhere(row), None
+        decided, settled = False, row.settled is not None
+        if state is BatchState.UNKNOWN:
+            since, decided = row.unknown_since, row.id not in undecided
+            note = DECIDED if decided else note
+        elif state is BatchState.SUBMITTING and row.armed is not None and not driven:
             # Its process has ended; the next driver records that its outcome is unknown.
-            status = replace(
-                status,
-                state=BatchState.UNKNOWN,
-                note=INTERRUPTED,
-                unknown_since=row.armed,
-                settled=False,
+            state, note, since, settled = BatchState.UNKNOWN, INTERRUPTED, row.armed, False
+        missing = row.missing if state is BatchState.ENDED else None
+        found.append(
+            BatchStatus(
+                batch_id=row.remote_id,
+                state=state,
+                requests=row.request_count,
+                submitted=row.submitted,
+                ended=row.ended,
+                next_check=row.next_check,
+                note=note,
+                unknown_since=since,
+                settled=settled,
+                decided=decided,
+                candidates=candidates.get(row.id, 0),
+                missing=missing or 0,
+                missing_since=None if missing is None else row.missing_since,
+                missing_until=None if missing is None else row.missing_until,
             )
-        found.append(status)
+        )
     return tuple(found)
 
 
@@ -579,33 +568,33 @@ def _missing_words(incomplete: list[BatchStatus], now: float, driven: bool) -> s
     return words
 
 
-def _turning_words(
-    run: Any, continuing: conversations.Continuing, *, judged: bool, running: int
-) -> str:
+def _turning_words(ledger: Ledger, tx: Transaction, run: Any) -> str:
+    continuing = conversations.continuing_counts(tx, run.id)
     words = f"{count_of(continuing.all, 'conversation')} between two turns"
-    if judged:
+    judges = conversations.judges_of(tx, [run.id]) if continuing.answers else []
+    if any(ledger.is_alive(each.process) for each in judges):
         words += (
             f", {continuing.answers} of them waiting for the program that asked to judge the answer"
         )
     if not continuing.tools:
         return words
     words += f", {continuing.tools} of them waiting for their tools"
-    if running:
+    calls = conversations.running_calls(tx, run.id)
+    if running := {call.request_seq for call in calls if ledger.is_alive(call.process)}:
         # Some process has the functions, so the others only wait for their turn.
-        return f"{words} ({running} running now)"
+        return f"{words} ({len(running)} running now)"
     try:
         functions = [
             each.function or each.name
             for each in msgspec.json.decode(run.tools, type=list[_NamedTool])
         ]
-        importable = all(":" in each for each in functions)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return (
             f"{words}: the ledger's list of tools cannot be read; repeat the program or command "
             "that made the run"
         )
     words += f": the process that drives the run needs {', '.join(functions)}"
-    if importable:
+    if all(":" in each for each in functions):
         words += (
             "; repeat the program or command that made the run, or, if you trust everybody who "
             f"can write to this ledger, run `claude-batch resume {run.id} "

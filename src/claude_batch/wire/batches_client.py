@@ -228,19 +228,6 @@ class _FilePage(msgspec.Struct, frozen=True):
     data: list[_RemoteFile]
 
 
-class CreateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a create call: the new batch, a fault, or neither.
-
-    Neither means that no answer came, or none that can be understood; ``reason`` describes it.
-    """
-
-    batch: RemoteBatch | None = None
-    fault: ApiFault | None = None
-    reason: str = ""
-    never_connected: bool = False
-    """Whether not even a connection was made."""
-
-
 class Outage:
     """The time without an answer of the API, in its log and for probes."""
 
@@ -361,8 +348,8 @@ class BatchesClient:
 
     async def create(
         self, body: AsyncIterator[bytes], length: int, headers: LaneHeaders
-    ) -> CreateAnswer:
-        """POST one batch, once: no retry, no redirect. Never raises for a network fault.
+    ) -> RemoteBatch:
+        """POST one batch, once: no retry, no redirect. Raises `ApiError` or `Unreachable`.
 
         ``body`` must yield exactly ``length`` bytes. An exception that ``body`` raises stops the
         upload and is raised again.
@@ -389,17 +376,14 @@ class BatchesClient:
         except Unreachable as error:
             if failures:
                 raise failures[0] from error
-            return CreateAnswer(reason=error.reason, never_connected=error.never_connected)
+            raise
         except TimeoutError:
-            return CreateAnswer(reason=f"no complete answer within {self._answer_seconds:g} s")
+            seconds = self._answer_seconds
+            raise Unreachable(f"no complete answer within {seconds:g} s") from None
         self._note(response.headers)
         if not response.is_success:
-            return CreateAnswer(fault=self._connection.fault_of(response))
-        try:
-            return CreateAnswer(batch=_decode(response.content, RemoteBatch))
-        except _UNDECODABLE:
-            words = repr(self._redaction.first_words(response.content))
-            return CreateAnswer(reason=f"{response.status_code} without a batch id: {words}")
+            raise ApiError(self._connection.fault_of(response))
+        return self._decoded(response, RemoteBatch, f"POST {_BATCHES}")
 
     async def list_page(self, *, after_id: str | None = None, limit: int = LIST_PAGE) -> BatchPage:
         """Return one page of the list, newest first. Raises `ApiError` or `Unreachable`."""

@@ -171,8 +171,8 @@ class LiveClient:
         """The user's `PaceStrategy`."""
         self.limits: OwnLimits = limits
         """The user's own limits; they may be changed at any time."""
-        self._log = log
         self._connection = connection
+        self._log = log_of(self.base_url, connection.credential) if log is None else log
         self._redaction = connection.redaction
         self._concurrency = concurrency
         self._paces: OrderedDict[str, Pace] = OrderedDict()
@@ -245,7 +245,7 @@ class LiveClient:
         now = time.monotonic()
         counted = None
         if self.limits.any:
-            counted = self.log.take(now, self.limits, params_bytes, max_tokens)
+            counted = self._log.take(now, self.limits, params_bytes, max_tokens)
             if not isinstance(counted, Counted):
                 return OwnLimitWait(counted)
         found = pace.ask(now, cost, min(most, self._concurrency))
@@ -253,21 +253,14 @@ class LiveClient:
             if isinstance(found, Turn):
                 found.counted = counted
             else:
-                self.log.give_back(counted)
+                self._log.give_back(counted)
         return found
-
-    @property
-    def log(self) -> CallLog:
-        """The log that `limits` apply to."""
-        if self._log is None:
-            self._log = log_of(self.base_url, self._connection.credential)
-        return self._log
 
     def unused(self, turn: Turn, model: str) -> None:
         """Return a permit whose call is not sent."""
         self.pace(model).unused(turn)
         if turn.counted is not None:
-            self.log.give_back(turn.counted)
+            self._log.give_back(turn.counted)
 
     async def send(
         self,
@@ -350,7 +343,7 @@ class LiveClient:
             output_tokens=usage.output_tokens,
         )
         if turn.counted is not None:
-            self.log.correct(turn.counted, given, usage.output_tokens)
+            self._log.correct(turn.counted, given, usage.output_tokens)
         return LiveAnswer(message=message, raw=raw, status=status, request_id=request_id)
 
     async def _refused(self, pace: Pace, turn: Turn, response: httpx2.Response) -> LiveAnswer:
