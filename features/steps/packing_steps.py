@@ -48,18 +48,18 @@ def _packed(seed: int, path: Path, look: int) -> tuple[list[Any], int]:
     chance = random.Random(seed)
     seen: list[Any] = []
     parts = 0
-    by_deadline = batch_contents._by_deadline
+    by_queue = batch_contents._by_queue
 
     def counted(*args: Any, is_whole: bool = True) -> Any:
         nonlocal parts
         parts += not is_whole
-        return by_deadline(*args, is_whole=is_whole)
+        return by_queue(*args, is_whole=is_whole)
 
     path.unlink(missing_ok=True)
     ledger = Ledger(str(path))
     with (
         mock.patch.object(batch_contents, "LOOK", look),
-        mock.patch.object(batch_contents, "_by_deadline", counted),
+        mock.patch.object(batch_contents, "_by_queue", counted),
     ):
         queue = _Queue(ledger, chance)
         for now in range(1, PASSES + 1):

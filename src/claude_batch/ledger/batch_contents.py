@@ -191,24 +191,22 @@ def queues(tx: Connection, workspace_id: int) -> dict[tuple[int, str], LaneQueue
         which["most"] = LOOK
     rows = list(tx.execute(_ANY_LANE if in_part else _ALL_LANES, which))
     if not in_part or sum(row.waiting for row in rows) < LOOK:
-        found: dict[tuple[int, str], LaneQueue] = {}
-        for row in rows:
-            found.setdefault((row.lane_id, row.alone), LaneQueue([])).runs.append(row)
-        return found
-    return {
-        (lane_id, alone): queue
-        for lane_id in tx.scalars(_LANES, {"workspace": workspace_id}).all()
-        for alone, queue in queues_of_lane(tx, lane_id).items()
-    }
+        return _by_queue(rows)
+    found: dict[tuple[int, str], LaneQueue] = {}
+    for lane_id in tx.scalars(_LANES, {"workspace": workspace_id}).all():
+        found |= queues_of_lane(tx, lane_id)
+    return found
 
 
-def queues_of_lane(tx: Connection, lane_id: int, *, whole: bool = False) -> dict[str, LaneQueue]:
-    """Return what waits in a lane, by run with a deadline; ``whole``: do not stop at a part."""
+def queues_of_lane(
+    tx: Connection, lane_id: int, *, whole: bool = False
+) -> dict[tuple[int, str], LaneQueue]:
+    """Return the `queues` of one lane; ``whole``: do not stop at a part."""
     most = LOOK
     while not whole and _reads_in_part(tx):
         rows = list(tx.execute(_FIRST_OF_LANE, {"lane": lane_id, "most": most}))
         if sum(row.waiting for row in rows) < most:
-            return _by_deadline(rows)
+            return _by_queue(rows)
         # No batch has more requests than the run of its first request allows.
         first = min(rows, key=lambda row: row.first_seq)
         enough = max(first.max_requests, first.auto_threshold) + 1
@@ -216,16 +214,16 @@ def queues_of_lane(tx: Connection, lane_id: int, *, whole: bool = False) -> dict
             # Requests with prefixes are sorted by them, and a deadline must not wait behind others.
             decides = not any(row.prefixed or row.alone for row in rows)
             if decides and tx.scalar(_OPEN_DEADLINE, {"lane": lane_id}) is None:
-                return _by_deadline(rows, is_whole=False)
+                return _by_queue(rows, is_whole=False)
             break
         most = enough
-    return _by_deadline(list(tx.execute(_ALL_OF_LANE, {"lane": lane_id})))
+    return _by_queue(list(tx.execute(_ALL_OF_LANE, {"lane": lane_id})))
 
 
-def _by_deadline(rows: Iterable[Record], *, is_whole: bool = True) -> dict[str, LaneQueue]:
-    found: dict[str, LaneQueue] = {}
+def _by_queue(rows: Iterable[Record], *, is_whole: bool = True) -> dict[tuple[int, str], LaneQueue]:
+    found: dict[tuple[int, str], LaneQueue] = {}
     for row in rows:
-        found.setdefault(row.alone, LaneQueue([], is_whole)).runs.append(row)
+        found.setdefault((row.lane_id, row.alone), LaneQueue([], is_whole)).runs.append(row)
     return found
 
 
@@ -354,8 +352,18 @@ def pack(
     They are those of the selection up to the cut's end, or as many of ``by_prefix``.
     ``only``: these row numbers, and no others.
     """
-    polls = cut.poll_interval, cut.max_poll_interval
-    batch_id = _insert_batch(tx, lane_id, cut.count, cut.params_bytes, *polls, now, int(now // DAY))
+    batch_id = insert_one(
+        tx,
+        batches,
+        lane_id=lane_id,
+        state=BatchState.PACKED,
+        request_count=cut.count,
+        params_bytes=cut.params_bytes,
+        poll_interval=cut.poll_interval,
+        max_poll_interval=cut.max_poll_interval,
+        created=now,
+        day=int(now // DAY),
+    )
     if only is not None:
         transitions.pack_each(tx, _QUEUED, batch_id, only)
         note_runs(tx, batch_id)
@@ -378,30 +386,6 @@ def pack(
     transitions.pack(tx, chosen, batch_id)
     note_runs(tx, batch_id)
     return batch_id
-
-
-def _insert_batch(
-    tx: Connection,
-    lane_id: int,
-    count: int,
-    params_bytes: int,
-    poll_interval: float,
-    max_poll_interval: float,
-    now: float,
-    day: int | None,
-) -> int:
-    return insert_one(
-        tx,
-        batches,
-        lane_id=lane_id,
-        state=BatchState.PACKED,
-        request_count=count,
-        params_bytes=params_bytes,
-        poll_interval=poll_interval,
-        max_poll_interval=max_poll_interval,
-        created=now,
-        day=day,
-    )
 
 
 def note_runs(tx: Connection, batch_id: int) -> None:
@@ -611,8 +595,17 @@ def split(tx: Connection, batch_id: int, now: float) -> tuple[int, int] | None:
 
 def _part(tx: Connection, old: Record, which: Any, count: int, size: int, now: float) -> int:
     """Move some requests of a batch that was not accepted to a new batch; return its id."""
-    part = _insert_batch(
-        tx, old.lane_id, count, size, old.poll_interval, old.max_poll_interval, now, old.day
+    part = insert_one(
+        tx,
+        batches,
+        lane_id=old.lane_id,
+        state=BatchState.PACKED,
+        request_count=count,
+        params_bytes=size,
+        poll_interval=old.poll_interval,
+        max_poll_interval=old.max_poll_interval,
+        created=now,
+        day=old.day,
     )
     transitions.move(tx, and_(requests.c.batch_id == old.id, which), part, posts=old.posts)
     note_runs(tx, part)

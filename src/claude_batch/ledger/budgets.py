@@ -479,22 +479,19 @@ _TOTALS = (
 )
 
 
+def _of_lane(lane_id: int, alone: str, *columns: Any, which: Any = ELIGIBLE) -> Any:
+    """Select from the queued requests of a lane; ``alone`` is as in `queued_of_lane`."""
+    query = select(*columns).join(runs, runs.c.id == requests.c.run_id)
+    return query.where(*which, requests.c.lane_id == lane_id, alone == ALONE)
+
+
 def lane_totals(tx: Connection, lane_id: int, alone: str, last_seq: int) -> dict[str, Waiting]:
     """Return the queued requests of a lane, up to a row number, by run.
 
     ``alone`` is as in `queued_of_lane`.
     """
-    rows = tx.execute(
-        select(requests.c.run_id, *_TOTALS)
-        .join(runs, runs.c.id == requests.c.run_id)
-        .where(
-            *ELIGIBLE,
-            requests.c.lane_id == lane_id,
-            requests.c.seq <= last_seq,
-            alone == ALONE,
-        )
-        .group_by(requests.c.run_id)
-    )
+    totals = _of_lane(lane_id, alone, requests.c.run_id, *_TOTALS)
+    rows = tx.execute(totals.where(requests.c.seq <= last_seq).group_by(requests.c.run_id))
     return {str(run_id): Waiting(*rest) for run_id, *rest in rows}
 
 
@@ -528,11 +525,7 @@ def kept_for_turns(tx: Connection, run_id: str) -> int | None:
 
 def queued_runs(tx: Connection, lane_id: int, alone: str) -> list[tuple[int, str]]:
     """Return the requests of ``queued`` in `page_of` without params: row number and run."""
-    rows = tx.execute(
-        select(requests.c.seq, requests.c.run_id)
-        .join(runs, runs.c.id == requests.c.run_id)
-        .where(*ELIGIBLE, requests.c.lane_id == lane_id, alone == ALONE)
-    )
+    rows: Any = tx.execute(_of_lane(lane_id, alone, requests.c.seq, requests.c.run_id))
     return [(row[0], row[1]) for row in rows]
 
 
@@ -544,25 +537,13 @@ def reserved_of_lane(
     Includes requests of the runs ``bounded`` that reserve at most ``most``, and all of the runs
     ``free``.
     """
-    rows = tx.execute(
-        select(
-            requests.c.seq,
-            requests.c.size,
-            requests.c.run_id,
-            func.coalesce(requests.c.reserve, 0),
-        )
-        .join(runs, runs.c.id == requests.c.run_id)
-        .where(
-            *PACKABLE_NOW,
-            requests.c.lane_id == lane_id,
-            alone == ALONE,
-            or_(
-                and_(requests.c.run_id.in_(bounded), requests.c.reserve.between(0, most)),
-                requests.c.run_id.in_(free),
-            ),
-        )
-        .order_by(requests.c.seq)
-        .execution_options(yield_per=1000)
+    reserve = func.coalesce(requests.c.reserve, 0)
+    columns = (requests.c.seq, requests.c.size, requests.c.run_id, reserve)
+    fits = or_(
+        and_(requests.c.run_id.in_(bounded), requests.c.reserve.between(0, most)),
+        requests.c.run_id.in_(free),
     )
+    query = _of_lane(lane_id, alone, *columns, which=PACKABLE_NOW).where(fits)
+    rows: Any = tx.execute(query.order_by(requests.c.seq).execution_options(yield_per=1000))
     for row in rows:
         yield row[0], row[1], row[2], row[3]

@@ -31,6 +31,7 @@ batches that have no row yet (`uncounted`): what each request reserves is comput
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,7 +58,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
-from claude_batch.ledger.portable_sql import count_if, json_number, total, upsert
+from claude_batch.ledger.portable_sql import count_if, total, upsert
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -352,17 +353,9 @@ _ANSWER = (
     results.c.cost.is_(None),
 )
 _OF_SEQ = requests.c.seq == bindparam("of_seq")
-_WAS_IN_DOUBT = (
-    select(
-        case(
-            # A conversation that went on has reserved again, so what was in doubt stays so.
-            (requests.c.answered_by.is_distinct_from(bindparam("of_sending")), 0),
-            else_=_RESERVE,
-        )
-    )
-    .where(_OF_SEQ)
-    .scalar_subquery()
-)
+# A conversation that went on has reserved again, so what was in doubt stays so.
+_STANDS = requests.c.answered_by == bindparam("of_sending")
+_WAS_IN_DOUBT = func.coalesce(select(_RESERVE).where(_OF_SEQ, _STANDS).scalar_subquery(), 0)
 _PRICE = (
     update(charges)
     .where(
@@ -518,9 +511,10 @@ def _count_collected(tx: Connection, batch_id: int) -> None:
 
 def is_contradicted(tx: Connection, batch_id: int) -> bool:
     """Return whether a stored failure of a collected batch hides a success that the API counts."""
-    counted = func.coalesce(json_number(batches.c.counts, "succeeded"), 0)
-    of_batch = select(counted, batches.c.request_count).where(batches.c.id == batch_id)
-    return stored_counts(tx, batch_id).hides_success(*tx.execute(of_batch).one())
+    query = select(batches.c.counts, batches.c.request_count).where(batches.c.id == batch_id)
+    row = tx.execute(query).one()
+    counted = json.loads(row.counts or "{}").get("succeeded") or 0
+    return stored_counts(tx, batch_id).hides_success(counted, row.request_count)
 
 
 def _count_calls(tx: Connection, batch_id: int) -> None:

@@ -334,7 +334,7 @@ def finish_collections(
     charged = charged_batches(tx, ids)
     given: dict[int, int] = {}
     account_lines: dict[int, bytes | None] = {}
-    alike: dict[tuple[bool, bool], list[int]] = {}
+    alike: dict[tuple[bool, bool, int], list[int]] = {}
     for each in complete:
         batch_id = each.batch_id
         if batch_id in charged:
@@ -349,16 +349,14 @@ def finish_collections(
             given[batch_id] = _given_before(tx, batch_id)
         if each.stored.has_account_error and not each.contradicted:
             account_lines[batch_id] = _account_line(tx, batch_id)
-        alike.setdefault((each.missing_may_be_billed, each.contradicted), []).append(batch_id)
+        of_kind = each.missing_may_be_billed, each.contradicted, rows[batch_id].posts
+        alike.setdefault(of_kind, []).append(batch_id)
     # One stamp: results in the order of completion have the requests of a batch in input order.
     stamp = next_stamp(tx)
     steps: dict[int, Counter[Next]] = {batch_id: Counter() for batch_id in ids}
-    for (may_be_billed, contradicted), members in alike.items():
-        posts = {rows[batch_id].posts for batch_id in members}
-        one = requests.c.sendings + next(iter(posts))
-        sent = transitions.sent_with(requests.c.batch_id) if len(posts) > 1 else one
+    for (may_be_billed, contradicted, posts), members in alike.items():
         how: Any = {"contradicted": contradicted, "may_be_paid": may_be_billed}
-        how |= {"sendings": sent, "due": now, "stamp": stamp}
+        how |= {"sendings": requests.c.sendings + posts, "due": now, "stamp": stamp}
         # The requests that wait after the first of these have no result.
         for which, answer in ((_with_result(members), results), (_waiting(members), None)):
             if len(members) > 1:

@@ -19,6 +19,7 @@ from sqlalchemy import (
     literal_column,
     null,
     select,
+    tuple_,
     update,
 )
 
@@ -248,10 +249,8 @@ _UNPRICED = (
     .where(
         _SUCCEEDED,
         results.c.cost.is_(None),
-        (results.c.request_seq > bindparam("seq"))
-        | (
-            (results.c.request_seq == bindparam("seq")) & (results.c.sending > bindparam("sending"))
-        ),
+        tuple_(results.c.request_seq, results.c.sending)
+        > tuple_(bindparam("seq"), bindparam("sending")),
     )
     .order_by(results.c.request_seq, results.c.sending)
     .limit(PAGE)

@@ -14,7 +14,7 @@ from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, Reques
 from claude_batch.ledger import queries
 from claude_batch.ledger.charges import DAY
 from claude_batch.ledger.deliveries import PRUNED
-from claude_batch.ledger.portable_sql import count_if, meta_value, total
+from claude_batch.ledger.portable_sql import count_if, count_rows, meta_value, total
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
@@ -130,13 +130,9 @@ def workspace_rows(tx: Connection) -> list[Record]:
 
 def batch_count(tx: Connection, run_id: str) -> int:
     """Return the number of batches that carried requests of a run."""
-    query = (
-        select(func.count())
-        .select_from(batch_runs)
-        .join(batches, batches.c.id == batch_runs.c.batch_id)
-    )
-    of_run = (batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
-    return tx.execute(query.where(*of_run)).scalar_one()
+    carried = batch_runs.join(batches, batches.c.id == batch_runs.c.batch_id)
+    is_kept = batches.c.state != BatchState.REJECTED
+    return count_rows(tx, carried, batch_runs.c.run_id == run_id, is_kept)
 
 
 def open_batches(tx: Connection) -> list[Record]:

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any, TypeVar, TypeVarTuple
 
 from sqlalchemy import (
-    BigInteger,
     Boolean,
     ColumnElement,
     Connection,
@@ -33,24 +32,6 @@ from sqlalchemy.types import TypeEngine
 
 from claude_batch.ledger.schema import lanes, meta, requests
 
-__all__ = [
-    "among",
-    "contains",
-    "count_if",
-    "count_rows",
-    "drop_meta",
-    "finished_after",
-    "in_chunks",
-    "insert_one",
-    "json_number",
-    "meta_number",
-    "meta_value",
-    "of_workspace",
-    "put_meta",
-    "total",
-    "update_row",
-    "upsert",
-]
 # ``upsert(table)`` is an INSERT with ON CONFLICT, a clause that PostgreSQL and SQLite write alike.
 
 _T = TypeVar("_T")
@@ -166,16 +147,3 @@ class contains(GenericFunction[bool]):  # noqa: N801 - a function of SQL
 @compiles(contains)
 def _contains(element: contains, compiler: SQLCompiler, **how: Any) -> str:
     return f"(instr({compiler.process(element.clauses, **how)}) > 0)"
-
-
-class json_number(GenericFunction[int]):  # noqa: N801 - a function of SQL
-    """The whole number of a name in a JSON object that is stored as text."""
-
-    type: TypeEngine[int] = BigInteger()
-    inherit_cache: bool | None = True
-
-
-@compiles(json_number)
-def _json_number(element: json_number, compiler: SQLCompiler, **how: Any) -> str:
-    document, name = (compiler.process(each, **how) for each in element.clauses)
-    return f"json_extract({document}, '$.' || {name})"

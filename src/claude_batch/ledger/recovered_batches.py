@@ -16,6 +16,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    tuple_,
     union_all,
     update,
 )
@@ -369,7 +370,6 @@ def answers_with_tools(
         former_members.c.request_seq == results.c.request_seq,
         former_members.c.batch_id == results.c.batch_id,
     )
-    seq, sending = after
     return list(
         tx.execute(
             select(requests.c.seq, results.c.sending, results.c.raw)
@@ -380,10 +380,7 @@ def answers_with_tools(
                 or_(and_(requests.c.state == RequestState.CONTINUING, OF_ANSWER), found),
                 results.c.disposition == Disposition.TOOLS,
                 transitions.can_answer(),
-                or_(
-                    requests.c.seq > seq,
-                    and_(requests.c.seq == seq, results.c.sending > sending),
-                ),
+                tuple_(requests.c.seq, results.c.sending) > after,
             )
             .order_by(requests.c.seq, results.c.sending)
             .limit(limit)

@@ -199,7 +199,7 @@ def pack_due(
             limited = any(run.parallel_batches for run in queue.runs)
             if limited and batch_contents.full_runs(tx):
                 # The queries leave these runs out now, so others may be next, and fewer wait.
-                queue = batch_contents.queues_of_lane(tx, lane_id, whole=True)[alone]
+                queue = batch_contents.queues_of_lane(tx, lane_id, whole=True)[lane_id, alone]
                 queue = queue._replace(is_whole=False)
                 budget = Fitting(tx, lane_id, alone, queue, now)
             cut, which = _cut_of(tx, lane_id, alone, budget, avoid)
@@ -221,12 +221,12 @@ def _decisive(tx: Transaction, lane_id: int, alone: str, now: float) -> Fitting 
     If the part does not fit into the budgets, later requests may, so it is the whole queue. None if
     nothing waits.
     """
-    queue = batch_contents.queues_of_lane(tx, lane_id).get(alone)
+    queue = batch_contents.queues_of_lane(tx, lane_id).get((lane_id, alone))
     if queue is None:
         return None
     budget = Fitting(tx, lane_id, alone, queue, now)
     if not queue.is_whole and not budget.all_fit:
-        queue = batch_contents.queues_of_lane(tx, lane_id, whole=True)[alone]
+        queue = batch_contents.queues_of_lane(tx, lane_id, whole=True)[lane_id, alone]
         budget = Fitting(tx, lane_id, alone, queue, now)
     return budget
 

@@ -56,7 +56,7 @@ from claude_batch.ledger.backends.postgres_connections import (
     PostgresConnections,
     ServerClock,
 )
-from claude_batch.ledger.portable_sql import contains, json_number
+from claude_batch.ledger.portable_sql import contains
 from claude_batch.ledger.schema import SCHEMA_VERSION, metadata
 
 OLDEST_SERVER = 14
@@ -310,12 +310,6 @@ def _cast(element: Cast[Any], compiler: SQLCompiler, **how: Any) -> str:
 def _contains(element: contains, compiler: SQLCompiler, **how: Any) -> str:
     whole, part = (compiler.process(each, **how) for each in element.clauses)
     return f"(position({part} in {whole}) > 0)"
-
-
-@compiles(json_number, "postgresql")
-def _json_number(element: json_number, compiler: SQLCompiler, **how: Any) -> str:
-    document, name = (compiler.process(each, **how) for each in element.clauses)
-    return f"CAST((CAST({document} AS json) ->> CAST({name} AS text)) AS BIGINT)"
 
 
 @compiles(OnConflictDoUpdate, "postgresql")
