@@ -62,9 +62,15 @@ Feature: What the gateway counts, and whether it is ready
       | call | prompt | headers                                |
       | A    | one    | {"claude-batch-new": "maybe"}          |
       | B    | two    | {"claude-batch-deadline": "2020-01-01"} |
+      | C    | three  | {"prefer": "respond-async", "idempotency-key": "k1"} |
+    And the gateway is called as follows
+      | call | prompt | headers                                |
+      | D    | four   | {"prefer": "respond-async", "idempotency-key": "k1"} |
     Then the gateway's metrics are
       | metric                                                                    | value |
       | claude_batch_gateway_calls_total{end="whole",status="400",stream="false"} | 2     |
+      | claude_batch_gateway_calls_total{end="whole",status="202",stream="false"} | 1     |
+      | claude_batch_gateway_calls_total{end="whole",status="409",stream="false"} | 1     |
 
   Scenario: A halted gateway is alive but not ready
     Given a gateway over the sandbox with {"latency": 1, "hold": 30}

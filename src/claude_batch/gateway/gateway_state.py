@@ -79,7 +79,7 @@ class Metrics:
         self._seconds.observe(time.monotonic() - call.begun)
 
     def call_refused(self, status: int) -> None:
-        """Count a Messages call that was refused before it was stored."""
+        """Count a Messages call that was refused before its response had begun."""
         self._calls.labels(str(status), "whole", "false").inc()
 
     def answered(self, answer: Answer) -> None:

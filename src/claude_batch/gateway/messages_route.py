@@ -76,14 +76,14 @@ class MessagesRoute:
         try:
             options = self._gateway.option_reader.read(headers)
             exchange, stream = await self._enter(caller, headers, options, receive)
+            with self._gateway.hold(scope, receive, send) as call:
+                await self._hold(call, exchange, stream, headers, options)
         except Refusal as refusal:
             metrics.call_refused(refusal.status)
             raise
         except ActorError as error:
             metrics.call_refused(failure(error).status_code)
             raise
-        with self._gateway.hold(scope, receive, send) as call:
-            await self._hold(call, exchange, stream, headers, options)
 
     async def _enter(
         self, caller: Caller, headers: dict[str, str], options: GatewayOptions, receive: Receive
@@ -200,7 +200,8 @@ class MessagesRoute:
             else:
                 raise ending()
         finally:
-            gateway.metrics.call_ended(call, stream)
+            if call.has_begun or call.is_gone:  # otherwise it is counted as refused
+                gateway.metrics.call_ended(call, stream)
             # The caller may have the address of its request, and ask for the answer later.
             if exchange.leave(call, keep=request_id is not None or gateway.is_ending):
                 gateway.exchanges.remove(exchange)
