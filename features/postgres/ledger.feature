@@ -49,6 +49,15 @@ Feature: A ledger on PostgreSQL
       | advance     | 0    |
       | ledger show | 2    |
 
+  Scenario: A schema with the tables of another program is refused, with the remedy
+    Given a command's file "prompts.jsonl" of 1 prompts
+    And the server runs: CREATE SCHEMA claude_batch; CREATE TABLE claude_batch.other (id int)
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      it was not changed. Name another schema, with ?schema=NAME in the URL
+      """
+
   Scenario: A worker says which schema it cannot work in
     When a command runs: worker --schema other --ledger ledger.db
     Then the command line exits with 2 and says
