@@ -150,7 +150,8 @@ def _from_ledger(
     # A message would be written into the line that is being typed.
     logging.disable()
     words: list[str] = []
-    with suppress(Exception), existing_ledger(context.params.get("ledger")) as ledger:
+    given = context.params.get("ledger")
+    with suppress(Exception), context.scope(cleanup=False), existing_ledger(given) as ledger:
         words = find(ledger)
     logging.disable(logging.NOTSET)
     return [
