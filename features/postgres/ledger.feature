@@ -49,6 +49,15 @@ Feature: A ledger on PostgreSQL
       | advance     | 0    |
       | ledger show | 2    |
 
+  Scenario: A schema with the tables of another program is refused, with the remedy
+    Given a command's file "prompts.jsonl" of 1 prompts
+    And the server runs: CREATE SCHEMA claude_batch; CREATE TABLE claude_batch.other (id int)
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      it was not changed. Name another schema, with ?schema=NAME in the URL
+      """
+
   Scenario: A worker says which schema it cannot work in
     When a command runs: worker --schema other --ledger ledger.db
     Then the command line exits with 2 and says
@@ -237,13 +246,33 @@ Feature: A ledger on PostgreSQL
       its user may not create temporary tables
       """
 
-  Scenario: A server whose settings forbid writing is reported with the setting
+  Scenario: A server whose settings forbid writing is reported with the setting, by doctor too
     Given a command's file "prompts.jsonl" of 1 prompts
-    And the server's settings are {"default_transaction_read_only": "on"}
     When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Given the server's settings are {"default_transaction_read_only": "on"}
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --new
     Then the command line exits with 3 and says
       """
       its setting default_transaction_read_only forbids writing. Name the primary, or correct the setting
+      """
+    When a command runs: doctor
+    Then the command line exits with 2
+    And the command line prints
+      """
+      fault    access: its setting default_transaction_read_only forbids writing
+      """
+
+  Scenario: Doctor reports that a user may only read a ledger on a server
+    Given a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Given a user of the server who may create no schema, and has the schema "other"
+    And the server runs: GRANT USAGE ON SCHEMA claude_batch TO other
+    And the server runs: GRANT SELECT ON ALL TABLES IN SCHEMA claude_batch TO other
+    When a command runs: doctor
+    Then the command line exits with 2
+    And the command line prints
+      """
+      fault    access: its user may not write its tables
       """
 
   Scenario Outline: A server that may forget commits is a warning: <settings>

@@ -691,10 +691,15 @@ def metadata_of(tx: Connection) -> dict[str, str]:
     return {row.name: row.value for row in tx.execute(select(meta))}
 
 
-def may_create_temporary_tables(tx: Connection) -> bool:
-    """Return whether a server's user has the right to create those that rows are stored through."""
-    has = func.has_database_privilege(func.current_database(), "TEMP")
-    return bool(tx.scalar(select(has)))
+def may_write_on_server(tx: Connection) -> tuple[bool, bool, bool]:
+    """Return if a server's settings, and its user's rights, allow to write the ledger's tables.
+
+    The last one is the right to create the temporary tables that rows are stored through.
+    """
+    writable = func.current_setting("transaction_read_only") == "off"
+    writes = func.has_table_privilege(requests.name, "INSERT")
+    stores = func.has_database_privilege(func.current_database(), "TEMP")
+    return tx.execute(select(writable, writes, stores)).one().tuple()
 
 
 def workspaces_of(tx: Connection) -> list[dict[str, Any]]:

@@ -177,9 +177,12 @@ class Ledger:
         return int(version)
 
     def _foreign(self) -> LedgerError:
+        place = "file with --ledger"
+        if on_server(self.location):
+            place = "schema, with ?schema=NAME in the URL"
         return LedgerError(
             f"{self.location} is a database, but not a ledger of claude-batch; it was not changed. "
-            "Name another file with --ledger"
+            f"Name another {place}"
         )
 
     def _check_place(self, facts: Mapping[str, str]) -> None:

@@ -122,6 +122,17 @@ def check_ledger(location: str) -> Iterator[Finding]:
     yield from _check_disk(path, _size(path))
 
 
+_TO_WRITE = (
+    ("its setting default_transaction_read_only forbids writing", "Correct the setting"),
+    ("its user may not write its tables", "Grant the user all rights on the tables of its schema"),
+    (
+        "its user may not create temporary tables, and every run needs them",
+        "Grant the user TEMPORARY on the database",
+    ),
+)
+"""What a ledger on a server may lack (`queries.may_write_on_server`), with the remedies."""
+
+
 def _check_server(location: str) -> Iterator[Finding]:
     try:
         if not exists_on_server(location):
@@ -139,10 +150,10 @@ def _check_server(location: str) -> Iterator[Finding]:
         with ledger.read() as tx:
             facts, rows = queries.metadata_of(tx), queries.workspaces_of(tx)
             waiting = queries.waiting_workspaces(tx)
-            may_store = queries.may_create_temporary_tables(tx)
-        if not may_store:
-            why = "its user may not create temporary tables, and every run needs them"
-            yield _ledger_fault("access", why, "Grant the user TEMPORARY on the database")
+            rights = queries.may_write_on_server(tx)
+        for may, (why, remedy) in zip(rights, _TO_WRITE, strict=True):
+            if not may:
+                yield _ledger_fault("access", why, remedy)
         yield from _check_facts(facts, rows, waiting, location)
         workers = ledger.workers()
     except LedgerError as error:
