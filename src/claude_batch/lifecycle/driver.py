@@ -18,7 +18,6 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError, first_cause
 from claude_batch.core.quantities import roughly
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.core.states import BatchState
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
     batch_contents,
@@ -556,8 +555,7 @@ class Driver(DriverPart):
             return
         with self._ledger.write(leader) as tx:
             for batch_id in found:
-                if batch_contents.batch(tx, batch_id).state == BatchState.PACKED:
-                    batch_contents.withdraw_cancelled(tx, batch_id)
+                batch_contents.withdraw_cancelled(tx, batch_id)
         self._changed()
 
     def _pause(self, tx: Transaction, leader: Leader) -> float:
