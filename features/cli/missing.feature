@@ -134,8 +134,11 @@ Feature: Missing results from the command line
 
   Scenario Outline: A request whose result is still missing is sent again on order, and a late result is counted: results that are <state>
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = <after>
-    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 1 <flags> asks.jsonl -o out.jsonl
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl
     And commands advance the run until results are <state>
+    And the ledger's runs are changed to
+      | fallback | deadline   | past_margin   |
+      | none     | <deadline> | <past_margin> |
     And a command runs: retry RUN --only missing
     Then the command line exits with 0 and says
       """
@@ -155,10 +158,10 @@ Feature: Missing results from the command line
     Then the cost is what the API's bill comes to
 
     Examples:
-      | state   | after | flags                                                |
-      | missing | 24h   |                                                      |
-      | lost    | 1s    |                                                      |
-      | lost    | 1s    | --deadline 60s --deadline-margin 59s --fallback none |
+      | state   | after | deadline      | past_margin   |
+      | missing | 24h   | null          | null          |
+      | lost    | 1s    | null          | null          |
+      | lost    | 1s    | 5 seconds ago | 9 seconds ago |
 
   Scenario Outline: A request whose results cannot be fetched is not sent again: <fault>
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
@@ -185,9 +188,11 @@ Feature: Missing results from the command line
       | {"type": "drop_before"}          | 3    | 3     | nothing was sent                         |
 
   Scenario Outline: A request whose result is missing is not sent again on order while its run <ends>
-    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 <flags> asks.jsonl
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl
     And commands advance the run until results are missing
-    And a command runs: <command>
+    And the ledger's runs are changed to
+      | fallback | cancelled   | past_margin   |
+      | none     | <cancelled> | <past_margin> |
     And a command runs: retry RUN --only missing
     Then the command line exits with 2 and says
       """
@@ -195,9 +200,9 @@ Feature: Missing results from the command line
       """
 
     Examples:
-      | ends                  | flags                                                | command    |
-      | is cancelled          |                                                      | cancel RUN |
-      | has passed its margin | --deadline 60s --deadline-margin 59s --fallback none | advance    |
+      | ends                  | cancelled     | past_margin   |
+      | is cancelled          | 1 seconds ago | null          |
+      | has passed its margin | null          | 1 seconds ago |
 
   Scenario: A result whose fetch broke off is not missing, so that no order sends it again
     Given the API has the faults

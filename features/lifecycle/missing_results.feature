@@ -182,13 +182,16 @@ Feature: Results that are missing are fetched again for a day before they are lo
       """
       {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
       """
-    And a batch provider with {"missing_after": 3, "turn_linger": 0.1, "deadline": "60s", "deadline_margin": "59s", "fallback": "none"}
+    And a batch provider with {"missing_after": 1, "turn_linger": 0.1, "max_wait": 30}
     When a run of these prompts is submitted
       | prompt                     |
       | Search [[sandbox:pause:2]] |
     And the results are read in order
     Then result 1 failed with MissingResultError
-    When the API has no faults any more
+    When the ledger's runs are changed to
+      | fallback | deadline      | past_margin   |
+      | none     | 5 seconds ago | 9 seconds ago |
+    And the API has no faults any more
     Then the run's results are fetched again, and 1 are there
     When the results are read in order
     Then every result is an answer

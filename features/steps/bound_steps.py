@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import papers
 import parse
-from behave import register_type, use_step_matcher
+from behave import register_type, then, use_step_matcher
+from behave.runner import Context
 from tables import rule
 
 from claude_batch.wire import bounds, encoding
@@ -243,3 +244,11 @@ def _(body: str, bytes_a_piece: int) -> dict[str, str]:
         return b"".join([piece async for piece in Redaction([key]).answers(pieces())])
 
     return {"arrives": asyncio.run(masked()).decode()}
+
+
+@then("the first words of a body that is cut within a key hold no part of the key")
+def _(_: Context) -> None:
+    key = "sk-ant-" + "0123456789" * 4
+    blanks = " " * (2000 + 4 * len(key) - 20)
+    words = Redaction([key]).first_words(f"{blanks}x {key}{key}".encode())
+    assert words.strip() == "x", words

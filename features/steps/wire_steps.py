@@ -22,7 +22,7 @@ from claude_batch.wire.encoding import (
     encode_params,
     parse_custom_id,
 )
-from claude_batch.wire.error_table import classify_line, fault_of_response
+from claude_batch.wire.error_table import SendVerdict, classify_line, fault_of_response
 from claude_batch.wire.inbound import Redaction, retry_after
 from claude_batch.wire.messages import (
     DecodedMessage,
@@ -120,16 +120,28 @@ def _(status: int, error_type: str, message: str, error_code: str) -> object:
     body = _api_error(error_type, message, error_code)
     fault = fault_of_response(status, {"request-id": "req_1"}, body, NO_SECRETS)
     assert "req_1" in fault.describe() and error_type in fault.describe()
+    assert fault.is_refusal is (fault.verdict is SendVerdict.WAIT)
     return fault.verdict
 
 
 @rule("a create call that another server answers is judged")
 def _(status: int) -> object:
     headers = {"location": "http://elsewhere/"} if status < 400 else {}
-    fault = fault_of_response(status, headers, PROXY, NO_SECRETS)
-    assert not fault.from_api and fault.account_reason is None
-    assert "a proxy speaks" in fault.describe()
-    return fault.verdict
+    verdicts: set[object] = set()
+    # A gateway may pass on the API's request-id, or imitate its bodies.
+    for more, body in (
+        ({}, PROXY),
+        ({"request-id": "req_1"}, PROXY),
+        ({}, _api_error("overloaded_error", "a proxy speaks")),
+    ):
+        fault = fault_of_response(status, headers | more, body, NO_SECRETS)
+        assert not fault.from_api and fault.account_reason is None
+        assert fault.disposition is Disposition.FINAL
+        assert "a proxy speaks" in fault.describe()
+        assert fault.is_redirect is (fault.verdict is SendVerdict.MISPLACED)
+        verdicts.add(fault.verdict)
+    [verdict] = verdicts
+    return verdict
 
 
 @rule("a result line with an error is judged")

@@ -74,3 +74,4 @@ Feature: What an answer or a document holds is read as far as it can be
       | KEYKEY      | 1             | [credential][credential]      |
       | sk-ant-KEY  | 11            | sk-ant-[credential]           |
       | sk-ant-0    | 3             | sk-ant-0                      |
+    And the first words of a body that is cut within a key hold no part of the key

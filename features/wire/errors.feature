@@ -11,6 +11,9 @@ Feature: Each error of the API means one thing, by one table
       | 401    | authentication_error  | bad key                                                     |                                         | ACCOUNT     |
       | 402    | billing_error         | pay                                                         |                                         | ACCOUNT     |
       | 403    | permission_error      | no                                                          |                                         | ACCOUNT     |
+      | 401    | something_new         | unheard of                                                  |                                         | ACCOUNT     |
+      | 402    | something_new         | unheard of                                                  |                                         | ACCOUNT     |
+      | 403    | something_new         | unheard of                                                  |                                         | ACCOUNT     |
       | 404    | not_found_error       | no                                                          |                                         | MISPLACED   |
       | 413    | request_too_large     | big                                                         |                                         | TOO_LARGE   |
       | 429    | rate_limit_error      | slow                                                        |                                         | WAIT        |
@@ -38,6 +41,7 @@ Feature: Each error of the API means one thing, by one table
     Then a create call that another server answers is judged as follows
       | status | verdict   |
       | 300    | UNKNOWN   |
+      | 301    | MISPLACED |
       | 302    | MISPLACED |
       | 303    | UNKNOWN   |
       | 304    | UNKNOWN   |
@@ -45,6 +49,7 @@ Feature: Each error of the API means one thing, by one table
       | 308    | MISPLACED |
       | 413    | TOO_LARGE |
       | 400    | UNKNOWN   |
+      | 401    | UNKNOWN   |
       | 429    | UNKNOWN   |
       | 502    | UNKNOWN   |
 

@@ -200,12 +200,11 @@ def note_fetch(
 def give_successes(tx: Connection, batch_id: int) -> int:
     """Finish the requests of an ended batch whose success is stored; return their number.
 
-    The batch still lacks results. Its failures are not judged yet, because a missing line may
-    contradict them. Nothing contradicts a success.
+    The batch still lacks results. What the stored ones have cost is settled. Its failures are not
+    judged yet, because a missing line may contradict them. Nothing contradicts a success.
     """
     given = _give(tx, _with_success(batch_id), batch_id)
-    if given:
-        settle_stored(tx, batch_id)
+    settle_stored(tx, batch_id)
     return given
 
 

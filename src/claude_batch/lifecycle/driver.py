@@ -17,7 +17,6 @@ from typing import Any
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError, first_cause
 from claude_batch.core.quantities import roughly
-from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
     batch_contents,
     cancellations,
@@ -509,8 +508,7 @@ class Driver(DriverPart):
             return
         with self._ledger.write(leader) as tx:
             for batch_id in found:
-                if batch_contents.batch(tx, batch_id).state == BatchState.PACKED:
-                    batch_contents.withdraw_cancelled(tx, batch_id)
+                batch_contents.withdraw_cancelled(tx, batch_id)
         self._changed()
 
     def _pause(self, tx: Transaction, leader: Leader) -> float:

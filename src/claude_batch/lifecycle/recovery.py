@@ -658,7 +658,6 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
         if row.state == BatchState.ENDED:
             # The driver judges this batch; its successes are certain, also of earlier sendings.
             collected_batches.give_successes(tx, batch_id)
-            charges.settle_stored(tx, batch_id)
             collected_batches.fetch_soon(tx, batch_id, now)
             return
         stored = stored_results.stored_counts(tx, batch_id)

@@ -241,7 +241,7 @@ class ApiFault(msgspec.Struct, frozen=True, kw_only=True):
         """Meaning of the answer to a POST: a definite no (see `NOT_BILLED`), or unknown."""
         for row in NOT_BILLED:
             if self.status in row.statuses and (self.from_api or not row.in_api_words):
-                if row.in_api_words and self.account_reason is not None:
+                if self.account_reason is not None:
                     return SendVerdict.ACCOUNT
                 if row.verdict is SendVerdict.ACCOUNT:
                     return SendVerdict.CUSTOMER
