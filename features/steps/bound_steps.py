@@ -166,12 +166,13 @@ def _(text: str, reason: str, schema: dict[str, Any]) -> str | None:
 
 @rule("result lines are read")
 def _(result: str) -> dict[str, Any]:
-    # In cells, USAGE is a plausible usage, and text the rest of an answer.
+    # In cells, USAGE is a plausible usage, and TEXT the rest of an answer.
     usage = '"usage": {"input_tokens": 1, "output_tokens": 2}'
     body = result.replace("USAGE", usage).replace(
         "TEXT", '"content": [{"type": "text", "text": ""}]'
     )
-    line = b'{"custom_id": "a", "result": %b}' % body.encode()
+    body = body.replace("BROKEN", '"\udcff"').replace("DEEP", "[" * 101 + "]" * 101)
+    line = b'{"custom_id": "a", "result": %b}' % body.encode(errors="surrogateescape")
     try:
         found = decode_line(line)
     except UnreadableLine:

@@ -22,6 +22,8 @@ Feature: What an answer or a document holds is read as far as it can be
       | {"type": "succeeded", "message": {"content": [{"type": "new", "text": {"a": 1}, "id": 2, "name": 3}], USAGE}}               | succeeded  | final        |                       | 1+2    |
       | {"type": "succeeded", "message": {"content": [{"type": "text", "text": 3}], USAGE}}                                         | succeeded  | malformed    |                       | 1+2    |
       | {"type": "succeeded", "message": {"content": [{"type": "server_tool_use", "id": 3}], USAGE}}                                | succeeded  | malformed    |                       | 1+2    |
+      | {"type": "succeeded", "message": {TEXT, "new": BROKEN, USAGE}}                                                              | succeeded  | malformed    |                       | 1+2    |
+      | {"type": "succeeded", "message": {TEXT, "new": DEEP, USAGE}}                                                                | succeeded  | malformed    |                       | 1+2    |
       | {"type": "succeeded", "message": null}                                                                                      | succeeded  | malformed    |                       |        |
       | {"type": "succeeded"}                                                                                                       | succeeded  | malformed    |                       |        |
       | {"type": "succeeded", "message": {"content": null, USAGE}}                                                                  | succeeded  | malformed    |                       | 1+2    |
