@@ -341,6 +341,16 @@ Feature: A ledger on PostgreSQL
     Then the command line exits with 0
     And the server has read each request and each result fewer than 100 times
 
+  Scenario: A live answer is stored soon, although the server's statistics do not have its run
+    Given the server's settings are {"autovacuum": "off"}
+    And a command's file "few.jsonl" of 100 prompts
+    And a command's file "many.jsonl" of 800 prompts
+    When a command runs: run actor.yaml few.jsonl -o few-out.jsonl
+    And the server gathers statistics
+    And a command runs: run actor.yaml many.jsonl -o out.jsonl --mode live --live-concurrency 50
+    Then the command line exits with 0
+    And the server has read each request and each result fewer than 2500 times
+
   Scenario: A server with a synchronous standby causes no warning
     Given a standby of it
     And the server's settings are {"synchronous_standby_names": "*"}

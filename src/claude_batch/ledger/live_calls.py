@@ -54,6 +54,9 @@ from claude_batch.ledger.unknown_batches import remember_former
 # Literals, so that SQLite can use the index of queued requests.
 _QUEUED = literal_column("requests.state") == literal_column("'queued'")
 
+# Without an index: by that of its batch, PostgreSQL would read all calls of the day for each call.
+_batch: ColumnElement[int] = literal_column("+requests.batch_id")
+
 
 PAUSE = 600.0
 """Seconds after the last end of a call from which further calls are grouped by another row.
@@ -289,7 +292,7 @@ def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tu
 def _under_way(seq: int, batch_id: int) -> ColumnElement[bool]:
     return and_(
         requests.c.seq == seq,
-        requests.c.batch_id == batch_id,
+        _batch == batch_id,
         requests.c.state == RequestState.PACKED,
     )
 
@@ -387,10 +390,10 @@ def finish(
         )
         joined = and_(
             requests.c.seq.in_(of_these),
-            requests.c.batch_id == batch_id,
+            _batch == batch_id,
             requests.c.state == RequestState.PACKED,
             results.c.request_seq == requests.c.seq,
-            results.c.batch_id == batch_id,
+            literal_column("+results.batch_id") == batch_id,
             # An earlier call may have failed and left its line here.
             results.c.sending == requests.c.sendings,
         )
