@@ -232,14 +232,13 @@ class CallQueue:
 
     def _flush(self) -> None:
         """Do what callers have asked for since the last flush, in one transaction and one fsync."""
-        # First, so that a new call can take over a request that was let go before it.
-        self._waiting.leave_closed_loops()
-        self.remove_departed()
-        calls: list[Call] = []
+        asked: list[Call] = []
         while self._inbox:
-            call = self._inbox.popleft()
-            if call.options.stays or not call.future.is_withdrawn:
-                calls.append(call)
+            asked.append(self._inbox.popleft())
+        # First, so that a new call can take over a request that was let go before it.
+        self._waiting.leave_closed_loops(call.future for call in asked)
+        self.remove_departed()
+        calls = [call for call in asked if call.options.stays or not call.future.is_withdrawn]
         if not calls:
             self._note_farewells()
             return

@@ -521,15 +521,19 @@ class Waiting(msgspec.Struct):
         waiter.keeps |= departure == "keep"
         self._remove(waiter, "keep" if waiter.keeps else departure)
 
-    def leave_closed_loops(self) -> None:
-        """Let the callers leave whose event loop is closed, because their tasks never run again."""
+    def leave_closed_loops(self, asked: Iterable[CallFuture]) -> None:
+        """Let the callers leave whose event loop is closed, because their tasks never run again.
+
+        ``asked`` are those whose calls are not stored yet.
+        """
         loops = [loop for each in _caller_loops.keyrefs() if (loop := each()) is not None]
         closed = [_caller_loop(loop) for loop in loops if loop.is_closed()]
         for calls in closed:
             calls.give_back()
-        for waiter in self.all() if closed else ():
-            if waiter.future.waits_on(closed):
-                waiter.future.cancel()
+        waiting = (waiter.future for waiter in self.all())
+        for future in (*asked, *waiting) if closed else ():
+            if future.waits_on(closed):
+                future.cancel()
 
     def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
         """End waits with an error; the requests stay unchanged."""
