@@ -13,10 +13,10 @@ Feature: The API looks at one request of each shape before a run is sent
     Given an API
     And a batch provider with {"preflight": true}
     When a run is asked of these requests
-      | request                                                                                                                                                                               |
-      | {"id": "good", "params": {"messages": [{"role": "user", "content": "x"}]}}                                                                                                            |
-      | {"id": "bad", "params": {"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "a", "input_schema": {"type": "object"}}], "tool_choice": {"type": "tool", "name": "b"}}} |
-    Then it is refused before anything is sent, because of "tool_choice.name"
+      | request                                                                                                        |
+      | {"id": "good", "params": {"messages": [{"role": "user", "content": "x"}]}}                                     |
+      | {"id": "bad", "params": {"messages": [{"role": "user", "content": "x"}], "thinking": {"type": "of tomorrow"}}} |
+    Then it is refused before anything is sent, because of "thinking: Input tag 'of tomorrow'"
     And the refusal names "request 'bad'"
 
   Scenario: A prompt with a model of its own is a shape of its own

@@ -186,8 +186,8 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
     Then the sandbox's answers to Latin-1 bodies are as follows
       | call                      | body                                                                    | status | answer           |
       | POST /v1/messages/batches | {"requests":[{"custom_id":"ÿ","params":{}}]}                            | 400    | …not valid JSON… |
-      | POST /v1/messages         | {"model":"ÿ","max_tokens":1,"messages":[]}                              | 400    | …utf-8…          |
-      | POST /v1/messages         | {"model":"m","max_tokens":1,"messages":[{"role":"user","content":"ÿ"}]} | 400    | …utf-8…          |
+      | POST /v1/messages         | {"model":"ÿ","max_tokens":1,"messages":[]}                              | 400    | …not valid JSON… |
+      | POST /v1/messages         | {"model":"m","max_tokens":1,"messages":[{"role":"user","content":"ÿ"}]} | 400    | …not valid JSON… |
       | POST /v1/messages/batches | {"requests":[{"custom_id":"a","params":{"model":"ÿ"}}]}                 | 200    | …in_progress…    |
     And the sandbox's results end as
       | custom_id | ending                |

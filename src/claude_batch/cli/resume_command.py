@@ -238,8 +238,9 @@ def _elsewhere_line(
 
 def _address_words(provider: ClaudeBatchProvider, left: Outstanding) -> str:
     """Return that a run belongs to another base URL than this command uses."""
-    meant = "was sent to" if provider.was_sent(left.id) else "is meant for"
-    return f"{left.id} {meant} {left.base_url}, but this command uses {provider.address}"
+    if provider.was_sent(left.id):
+        return f"{left.id} was sent to {left.base_url}, but this command uses {provider.address}"
+    return f"{left.id} is meant for {left.base_url}, but this command uses {provider.address}"
 
 
 def _check_output(
