@@ -185,7 +185,7 @@ Feature: What a run, an actor or a day may cost is never passed
 
     Examples: more than the first turns of all can cost
       | mode  | tokens | budget | ok |
-      | batch | 700    | 0.05   | 15 |
+      | batch | 700    | 0.05   | 14 |
 
   Scenario: A budget keeps no room for a next turn that max_turns does not allow
     Given an API that calls a tool twice before each answer, and bills 2000 tokens in and 200 out a turn
