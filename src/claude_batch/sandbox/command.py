@@ -27,7 +27,7 @@ class Duration(click.ParamType[float]):
     """Seconds (`0.5`) or a number with a unit (`50ms`, `2s`, `10m`, `24h`, `29d`)."""
 
     name = "duration"
-    read = staticmethod(parse_duration)
+    read: Callable[[Any], float] = staticmethod(parse_duration)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -45,7 +45,7 @@ DURATION = Duration()
 class Offset(Duration):
     """A `Duration` that may be negative (`-5m`)."""
 
-    read = staticmethod(parse_offset)
+    read: Callable[[Any], float] = staticmethod(parse_offset)
 
 
 def _require_token(
