@@ -153,7 +153,7 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ActorConfiguration(model="m", options={1: 2})                    | ValidationError                                                       |
       | cb.ActorConfiguration(model="m", tools=[len])                       | ValidationError: 1 validation error for ActorConfiguration            |
       | cb.ActorConfiguration(model="m", config={"tools": (cb.tool(lambda: 1, name="a"),)}) | ValidationError: 1 validation error for ActorConfiguration |
-      | cb.Actor(cb.ActorConfiguration(model="m", batch_processing={"budget_usd": 1}), live.provider) | ActorConfigurationError: actor local/actor has a budget, which 'claude' cannot keep, because it has no ledger; remove the budget, or bind the actor to a ClaudeBatchProvider |
+      | cb.Actor(cb.ActorConfiguration(model="m", batch_processing={"budget_usd": 1}), live.provider) | ActorConfigurationError: actor local/actor has a budget, which 'claude' does not keep; remove the budget, or bind the actor to a ClaudeBatchProvider |
       | actor.respond_sync(cb.ActorRequest("a", options={"temperature": float("nan")})) | InvalidRequestError: the params cannot be written as JSON: `temperature` is not a finite number |
       | actor.respond_sync(cb.ActorRequest(params={"messages": [{"role": "user", "content": "a"}], "metadata": {"a": [1, float("-inf")]}})) | InvalidRequestError: the params cannot be written as JSON: `metadata.a.1` is not a finite number |
       | run.export_sync("out.jsonl", "xlsx")                                | ActorConfigurationError: format: 'xlsx' is unknown; the formats are: jsonl, csv, csv-safe |

@@ -44,7 +44,7 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | changes                                                                                 | error      |
       | {"model": "claude-opus-5-5", "max_tokens": 300000, "betas": ["output-300k-2026-03-24"]} | in batches |
 
-  Scenario: How a model may think and sample, and how it is told
+  Scenario: Thinking and sampling parameters that a model does not accept are refused
     Then changed params are encoded for a batch as follows
       | changes                                                                                                                                                              | error                                                                            |
       | {"model": "claude-opus-5-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                                             | claude-opus-5-5 does not accept `thinking: {type: enabled}`; use                 |

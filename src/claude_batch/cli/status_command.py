@@ -128,9 +128,8 @@ def results_command(
     require_ledger(options.location)
     with run_delivery.parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
-        run_delivery.check_folder(
-            results_dir, output
-        )  # it makes the folder, so only for a run that exists
+        # It makes the folder, so only for a run that exists.
+        run_delivery.check_folder(results_dir, output)
         if refetch:
             _refetch(run, options)
         status = run.status()

@@ -443,8 +443,8 @@ class Collection(Evidence):
         gap: Gap | None = None
         if fetched.is_whole:
             gap = self.gap_of(row, missing, row.max_poll_interval)
-            # What may have been billed is waited for until the end of `missing_after`. Nobody waits
-            # for results of requests that were sent again, answered, and have left.
+            # What may have been billed is waited for until the end of `missing_after`. A request
+            # that was sent again and answered elsewhere waits for no result here.
             is_owed = gaps > 0 and collected_batches.without_result(tx, row.id) > 0
             waits = complete.missing_may_be_billed and (is_owed or complete.contradicted)
             if row.fetches + 1 >= COMPLETE_FETCHES and (not waits or gap.seen >= gap.until):

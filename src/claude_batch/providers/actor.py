@@ -152,9 +152,8 @@ class Actor(Closing):
         )
         if has_budget and not provider.capabilities.batch:
             raise ActorConfigurationError(
-                f"actor {configuration.name} has a budget, which {_name_of(provider)!r} cannot "
-                "keep, because it has no ledger; remove the budget, or bind the actor to a "
-                "ClaudeBatchProvider"
+                f"actor {configuration.name} has a budget, which {_name_of(provider)!r} does not "
+                "keep; remove the budget, or bind the actor to a ClaudeBatchProvider"
             )
         if tools != ():
             configuration = configuration.with_tools(tools)
