@@ -470,14 +470,12 @@ def _check_system(system: Raw) -> None:
 def _check_messages(messages: list[MessageParam], context: CallContext) -> None:
     if not messages:
         raise _invalid("messages: at least one message is required")
-    if messages[0].role == "assistant":
-        raise _invalid('messages: first message must use the "user" role')
     for position, message in enumerate(messages):
         role, content = message.role, message.content
         if role not in ("user", "assistant", "system"):
             raise _invalid(f"messages.{position}.role: Input should be 'user' or 'assistant'")
-        if not content:
-            raise _invalid(f"messages.{position}.content: must not be empty")
+        if not content and role == "user":
+            raise _invalid(f"messages.{position}: user messages must have non-empty content")
         for number, block in enumerate(blocks_of(message)):
             where = f"messages.{position}.content.{number}"
             if block.type not in _BLOCKS:

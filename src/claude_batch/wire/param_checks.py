@@ -102,7 +102,7 @@ def _is_plain(params: Mapping[str, Any]) -> bool:
     return (
         message.get("role") == "user"
         and type(content) is str
-        and content != ""
+        and content.strip() != ""
         and type(tokens) is int
         and 0 <= tokens <= _ALL_TAKE
         and params.keys().isdisjoint(_CHECKED)
@@ -306,20 +306,19 @@ def _message_faults(messages: object, api_version: str) -> Iterator[str]:
         role, content = message.get("role"), message.get("content")
         if role not in _ROLES:
             yield f"message {number}: unknown role {role!r}; use `user` or `assistant`"
-        if number == 1 and role == "assistant":
-            yield "message 1 has the role `assistant`; the first message must have the role `user`"
-        if not content:
+        if content is None or (not content and role == "user"):
             yield f"message {number} has no content, which the API does not accept"
-        if content and not isinstance(content, str | list | tuple):
+        if not isinstance(content, str | list | tuple | None):
             yield f"message {number}: its content must be a text or a list of blocks"
-        if isinstance(content, str) and content.isspace():
+        blocks = list(mappings(message.get("content")))
+        # A blank block beside others passes: the model's own answers have some.
+        texts: list[object] = [block.get("text") for block in blocks] or [content]
+        if all(isinstance(text, str) and text.isspace() for text in texts):
             yield f"message {number} has only whitespace, which the API does not accept"
-        for place, block in enumerate(mappings(message.get("content")), 1):
+        for place, block in enumerate(blocks, 1):
             where = f"message {number}, block {place}"
             if (fault := _text_fault(block)) is not None:
                 yield f"{where}: {fault}"
-            if block.get("type") == "text" and block["text"].isspace():
-                yield f"{where}: its `text` is only whitespace, which the API does not accept"
             if block.get("type") == "image_url":
                 yield f"{where}: the type `image_url` is OpenAI's; write {{type: image, source: …}}"
             newer = api_version > SAMPLING_API_VERSION
