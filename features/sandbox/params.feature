@@ -174,6 +174,15 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       """
     Then the sandbox's line for "r0" succeeded
 
+  Scenario: A conversation to be compacted may end with the assistant's message
+    Given a sandbox
+    When the sandbox is sent a batch with the params under "2026-10-21" with beta "compact-1"
+      """
+      {"model": "claude-opus-4-6", "max_tokens": 9, "compaction": {"type": "summarize"},
+       "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}
+      """
+    Then the sandbox's line for "r0" succeeded
+
   Scenario Outline: The beta for long output raises the limit, in batches
     Given a sandbox
     When the sandbox is sent a batch with the params under "2026-10-21" with beta "other-1, output-300k-2026-03-24"

@@ -138,12 +138,19 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "{"}]} | claude-opus-4-6 does not accept an `assistant` message as the last one (prefill); end with a `user` message |
       | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": "{"}]}]} | claude-opus-4-6 does not accept an `assistant` message as the last one |
       | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "tools": [{"type": "web_search_20250305", "name": "web_search"}]} | |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "compaction": {"type": "summarize"}} | |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "fallback_credit_token": "t"} | |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]} | |
       | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "{"}]} | |
       | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "{ "}]} | the last message ends with whitespace, which the API does not accept; remove it |
       | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "adaptive"}} | claude-haiku-4-5 does not accept `thinking: {type: adaptive}`; use `{type: enabled, budget_tokens: …}` |
       | {"tools": [{"name": "a"}]} | tool 1: it has no `input_schema` |
       | {"model": "claude-haiku-4-5", "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "b"}} | `tool_choice` names 'b', which is no tool; the tools are a |
       | {"model": "claude-haiku-4-5", "tools": [{"name": "a", "input_schema": {}}, {"type": "mcp_toolset"}], "tool_choice": {"type": "tool", "name": "b"}} | |
+      | {"model": "claude-haiku-4-5", "tools": [{"name": "a", "input_schema": {}}], "mcp_servers": [{"type": "url", "name": "s", "url": "u"}], "tool_choice": {"type": "tool", "name": "b"}} | |
+      | {"model": "claude-haiku-4-5", "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "b"}, "messages": [{"role": "user", "content": "a"}, {"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"name": "b", "input_schema": {}}}}]}, {"role": "user", "content": "c"}]} | |
+      | {"model": "claude-haiku-4-5", "tool_choice": {"type": "any"}, "thread": {"type": "continue", "previous_message_id": "m"}} | |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"name": "b", "input_schema": {}}}}]}, {"role": "assistant", "content": "c"}]} | |
       | {"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral", "ttl": "1h"}}], "messages": [{"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]}]} | |
       | {"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}], "messages": [{"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]}]} | a `cache_control` of `ttl: 1h` stands after one of `5m` |
       | {"tools": [{"name": "a", "input_schema": {}, "cache_control": {"type": "ephemeral"}}], "cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]}]} | |

@@ -328,10 +328,11 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
         # The messages of the thread are not repeated.
         _check_tool_results(messages)
     # A turn that paused ends with the assistant's message too. It has tools of the server.
+    may_end_so = params.tools or params.compaction or params.fallback_credit_token or counting
     if (
         messages[-1].role == "assistant"
         and model.newer
-        and not (counting or params.tools or PAUSE_MARK in bytes(raw))
+        and not (may_end_so or PAUSE_MARK in bytes(raw))
     ):
         raise _invalid(
             "This model does not support assistant message prefill. The conversation must end with "

@@ -45,6 +45,8 @@ _CHECKED = frozenset(
         *("tool_choice", "tools"),
     )
 )
+_ENDINGS = ("compaction", "fallback_credit_token")
+"""Params that let the messages end with the assistant's with any model (SDK 2.14)."""
 _ALL_TAKE = 4096
 """A ``max_tokens`` that every model accepts."""
 
@@ -176,7 +178,7 @@ def _faults(
     thread = mapping_or_none(params.get("thread")) or {}
     if thread.get("type") != "continue":  # else earlier messages are not repeated
         yield from _tool_result_faults(messages)
-    if not (params.get("tools") or params.get("mcp_servers")):
+    if not (params.get("tools") or _has_more_tools(params) or any(map(params.get, _ENDINGS))):
         # A turn that a server's tool has paused is continued with its own message at the end.
         yield from _ending_faults(params["model"], messages)
     yield from _cache_faults(params)
@@ -387,7 +389,7 @@ def _ending_faults(model: str, messages: list[_Block]) -> Iterator[str]:
     text: object = (
         blocks[-1].get("text") if blocks and blocks[-1].get("type") == "text" else content
     )
-    if last.get("role") != "assistant" or not isinstance(text, str):
+    if last.get("role") != "assistant" or not isinstance(text, str) or not text:
         return
     if not takes_prefill(model):
         yield (
@@ -422,6 +424,13 @@ def _prefix(params: Mapping[str, Any]) -> Iterator[_Block]:
             yield from mappings(block.get("content"))  # of a tool's result
             yield block
     yield params
+
+
+def _has_more_tools(params: Mapping[str, Any]) -> bool:
+    """Return whether tools may come from a server, from the thread or from the messages."""
+    return bool(params.get("mcp_servers") or params.get("thread")) or any(
+        block.get("type") in ("tool_addition", "compaction") for block in _prefix(params)
+    )
 
 
 def is_list_of_text(value: object) -> bool:
@@ -505,12 +514,13 @@ def _tool_faults(params: Mapping[str, Any]) -> Iterator[str]:
     kind, wanted = choice.get("type"), choice.get("name")
     if kind not in ("any", "tool"):
         return
-    are_all_named = len(names) == len(params.get("tools") or ())
-    if kind == "tool" and names and are_all_named and str(wanted) not in names:
-        known = ", ".join(sorted(names))
-        yield f"`tool_choice` names {wanted!r}, which is no tool; the tools are {known}"
-    if not params.get("tools") and not params.get("mcp_servers"):
-        yield f"`tool_choice: {kind}` needs `tools`; there are none"
+    if not _has_more_tools(params):
+        are_all_named = len(names) == len(params.get("tools") or ())
+        if kind == "tool" and names and are_all_named and str(wanted) not in names:
+            known = ", ".join(sorted(names))
+            yield f"`tool_choice` names {wanted!r}, which is no tool; the tools are {known}"
+        if not params.get("tools"):
+            yield f"`tool_choice: {kind}` needs `tools`; there are none"
     model: str = params["model"]
     if not takes_forced_tools(model):
         yield (
