@@ -165,12 +165,14 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       """
     Then the sandbox's line for "r0" succeeded
 
-  Scenario: An assistant's message may be empty, and the first
+  Scenario: An assistant's message may be empty, and the first, and a tool may return an empty text
     Given a sandbox
     When the sandbox is sent a batch with the params under "2026-10-21" with beta "none"
       """
       {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "assistant", "content": "x"},
-       {"role": "user", "content": "y"}, {"role": "assistant", "content": []}, {"role": "user", "content": "z"}]}
+       {"role": "user", "content": "y"}, {"role": "assistant", "content": []}, {"role": "user", "content": "z"},
+       {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}]},
+       {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": ""}]}]}]}
       """
     Then the sandbox's line for "r0" succeeded
 

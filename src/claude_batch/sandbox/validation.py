@@ -488,6 +488,8 @@ def _check_messages(messages: list[MessageParam], context: CallContext) -> None:
             ):
                 raise _invalid(f"{where}: document blocks are not permitted in assistant messages")
             _check_block(block, where)
+            if block.type == "text" and not block.text:  # a tool may return an empty one
+                raise _invalid("messages: text content blocks must be non-empty")
 
 
 def _check_block(block: Block, where: str) -> None:
@@ -509,8 +511,6 @@ def _check_text(text: Any, where: str) -> None:
         raise _invalid(f"{where}.text: Field required")
     if not isinstance(text, str):
         raise _invalid(f"{where}.text: Input should be a valid string")
-    if not text:
-        raise _invalid("messages: text content blocks must be non-empty")
 
 
 def _check_source(source: Any, where: str, media: tuple[str, ...]) -> None:
