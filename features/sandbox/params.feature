@@ -172,7 +172,8 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "assistant", "content": "x"},
        {"role": "user", "content": "y"}, {"role": "assistant", "content": []}, {"role": "user", "content": "z"},
        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}]},
-       {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": ""}]}]}]}
+       {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": ""}]}]},
+       {"role": "assistant", "content": ""}]}
       """
     Then the sandbox's line for "r0" succeeded
 

@@ -127,6 +127,8 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}, {"role": "assistant", "content": "b"}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}]} | message 5: the `tool_use_id` 't' of a result is that of no call (`tool_use`) in the message before |
       | {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}]} | message 1: the `tool_use_id` 't' of a result is that of no call |
       | {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}], "thread": {"type": "continue", "id": "x"}} | |
+      | {"messages": [], "thread": {"type": "continue", "id": "x"}} | |
+      | {"messages": [], "thread": {"type": "create"}} | `messages` is missing or empty |
       | {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "t"}]}]} | message 1: `tool_use` blocks belong into assistant's messages |
       | {"messages": [{"role": "user", "content": " \n"}, {"role": "user", "content": "a"}]} | message 1 has only whitespace, which the API does not accept |
       | {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]} | message 1, block 1: its `text` is empty, which the API does not accept |

@@ -331,6 +331,7 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
     may_end_so = params.tools or params.compaction or params.fallback_credit_token or counting
     if (
         messages[-1].role == "assistant"
+        and messages[-1].content
         and model.newer
         and not (may_end_so or PAUSE_MARK in bytes(raw))
     ):

@@ -175,8 +175,7 @@ def _faults(
     yield from _sampling_faults(params)
     yield from _message_faults(params["messages"], api_version)
     messages = list(mappings(params["messages"]))
-    thread = mapping_or_none(params.get("thread")) or {}
-    if thread.get("type") != "continue":  # else earlier messages are not repeated
+    if not continues_thread(params):
         yield from _tool_result_faults(messages)
     if not (params.get("tools") or _has_more_tools(params) or any(map(params.get, _ENDINGS))):
         # A turn that a server's tool has paused is continued with its own message at the end.
@@ -424,6 +423,11 @@ def _prefix(params: Mapping[str, Any]) -> Iterator[_Block]:
             yield from mappings(block.get("content"))  # of a tool's result
             yield block
     yield params
+
+
+def continues_thread(params: Mapping[str, Any]) -> bool:
+    """Return whether the API has the earlier messages, so that they are not repeated."""
+    return (mapping_or_none(params.get("thread")) or {}).get("type") == "continue"
 
 
 def _has_more_tools(params: Mapping[str, Any]) -> bool:
