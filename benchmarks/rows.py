@@ -282,7 +282,7 @@ def runs(requests: int, rounds: int) -> Section:
     ways = {f"{RUNS} runs": RUNS, "one run": 1}
     found: dict[str, list[Ended]] = {name: [] for name in ways}
     # All runs are stored before the first batch ends.
-    latency = max(15.0, requests / 5000)
+    latency = max(15.0, requests / 20_000)
     for _ in range(rounds):
         for name, count in ways.items():
             ended = play("runs.py", count, requests // count, latency=latency, requests=requests)
