@@ -106,7 +106,13 @@ _ATTEMPTS = "the number of attempts is `max_attempts=`"
 _NAMED_ELSEWHERE: Final = {
     **{
         name: "it belongs to load_actor, make_actor and ClaudeBatchProvider"
-        for name in ("ledger", "base_url", "api_key", "api_key_env", *SettingKeywords.__annotations__)
+        for name in (
+            *SettingKeywords.__annotations__,
+            "ledger",
+            "base_url",
+            "api_key",
+            "api_key_env",
+        )
         if name not in RunKeywords.__annotations__
     },
     **{
