@@ -321,15 +321,15 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     Then the command line exits with 1
     When a command runs: ledger backup copy.db
     And the API has no faults any more
-    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
-    Then the command line exits with 0
-    When a command's ledger is replaced by "copy.db"
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
     And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
     And a command runs: ledger recover
     Then the command line exits with 0
-    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
-    Then the command line exits with 0
-    And the command line has written to "out.jsonl"
+    When a command runs: resume
+    Then the command line has written to "out.jsonl"
       | id  | ok  | says                 |
       | one | yes | Still searching (1). |
     And the API has been paid 2 times, never twice for the same
