@@ -172,6 +172,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl --sandbox --base-url http://a | so --base-url would do nothing                         |
       | gateway --sandbox --api-key-env MY_KEY             | so --api-key-env would do nothing                           |
       | ledger prune run-x --older-than 30d                | --older-than chooses runs by their age, and run-x is named; leave out one of them |
+      | ledger prune --older-than 30                       | Invalid value for '--older-than': 30 has no unit; write 30d for days or 30s for seconds |
       | submit actor.yaml doubled.jsonl                    | doubled.jsonl:2                                             |
       | status run-nosuchrun                               | there is no ledger                                          |
       | results run-nosuchrun -o dir                       | dir: is a directory                                         |

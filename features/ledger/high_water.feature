@@ -48,6 +48,11 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       was adopted, with 3 requests of this ledger
       the ledger is recovered and may send again
       """
+    When a command runs: ledger show
+    Then the command line prints
+      """
+      batches: 1 collected, 1 rejected
+      """
     When a command runs: resume
     Then the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"

@@ -193,6 +193,8 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | actor.respond_sync("a", poll="1s") | TypeError: there is no setting 'poll'; did you mean 'poll_interval'? |
       | actor.submit_sync(["a"], ordred=True) | TypeError: there is no setting 'ordred'; did you mean 'ordered'? (it belongs to respond_all, run and Run.results) |
       | actor.submit_sync(["a"], nwe=True) | TypeError: there is no setting 'nwe'; did you mean 'new'? (it belongs to respond_all, run and submit) |
+      | actor.respond_sync("a", prices="p.yml") | TypeError: there is no setting 'prices'; it belongs to load_actor, make_actor and ClaudeBatchProvider |
+      | actor.submit_sync(["a"], daily_budget=5) | TypeError: there is no setting 'daily_budget'; did you mean 'daily_budget_usd'? (it belongs to load_actor, |
       | actor.submit_sync(["a"], live=True) | TypeError: there is no setting 'live'; requests are sent live with `mode="live"` |
       | actor.submit_sync(["a"], batch=True) | TypeError: there is no setting 'batch'; requests travel in batches with `mode="batch"` |
       | list(actor.respond_all_sync(["a"], progres=True)) | TypeError: there is no setting 'progres'; did you mean 'progress'? |

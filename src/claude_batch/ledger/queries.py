@@ -78,7 +78,7 @@ class Answer(NamedTuple):
     its run was withdrawn for its deadline. ``api``: another client cancelled its batch at the API.
     """
     kind: str | None = None
-    """For a canceled, lost or malformed request: the kind of its run, ``run`` or ``calls``."""
+    """The kind of its run, ``run`` or ``calls``; None if its error does not depend on that."""
     context: bytes | None = None
     """The caller's context of the request, as JSON; None if nothing is stored."""
 
@@ -194,7 +194,7 @@ def _answers() -> Any:
         conversations.c.note,
         results.c.outcome,
         _only_if(_CANCELER, "canceled"),
-        _only_if(_of_its_run(runs.c.kind), "canceled", "lost", "malformed"),
+        _only_if(_of_its_run(runs.c.kind), "canceled", "expired", "lost", "malformed"),
         null(),  # the context, which is read apart
     ).outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
 
