@@ -331,7 +331,7 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
     if (
         messages[-1].role == "assistant"
         and model.newer
-        and not (counting or params.tools or PAUSE_MARK in bytes(raw))
+        and not (counting or _has_server_tools(params) or PAUSE_MARK in bytes(raw))
     ):
         raise _invalid(
             "This model does not support assistant message prefill. The conversation must end with "
@@ -728,6 +728,10 @@ _decode_tools = msgspec.json.Decoder(list[dict[str, Any]] | None).decode
 def tools_of(params: Params) -> list[dict[str, Any]]:
     """Return the decoded tools of the params."""
     return (decoded(_decode_tools, params.tools, "tools") or []) if params.tools else []
+
+
+def _has_server_tools(params: Params) -> bool:
+    return any(tool.get("type") not in (None, "custom") for tool in tools_of(params))
 
 
 def cites(messages: list[MessageParam]) -> bool:
