@@ -187,6 +187,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl --timeout 5              | No such option '--timeout'. Did you mean '--max-wait'?      |
       | run actor.yaml asks.jsonl --max-retries 5          | No such option '--max-retries'. Did you mean '--max-attempts'? |
       | run actor.yaml asks.jsonl --batch-size 5           | No such option '--batch-size'. Did you mean '--max-requests'? |
+      | run actor.yaml asks.jsonl --dry-run                | No such option '--dry-run'. Did you mean 'estimate'?        |
+      | cancel run-x --dry-run                             | No such option '--dry-run'                                  |
       | status --timeout 5                                 | No such option '--timeout'                                  |
 
   Scenario: A command whose ledger's file is removed does not report that everything is kept

@@ -41,6 +41,7 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.make_actor("claude-haiku-4-5", name="n" * 251)            | ActorConfigurationError: `name`: the name has 257 characters; at most 256 are possible         |
       | actor.respond_sync("a", key="é" * 513)                       | InvalidRequestError: the key of a single call has 1,026 bytes; at most 1,024 are possible    |
       | actor.respond_sync(cb.ActorRequest("a", options={"betas": ["b" * 200 + str(n) for n in range(10)]})) | InvalidRequestError: the betas have 2,019 characters together; at most 2,000 are possible |
+      | actor.respond_sync(cb.ActorRequest("a", options={"betas": ["b" * 257]})) | InvalidRequestError: a beta 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' is not a word of 1 to 256 printable ASCII characters; correct it |
     And in the ledger the states of the requests are []
 
   Scenario: A class is given in place of an object

@@ -218,7 +218,8 @@ def _tools(request: Request, seed: int, *, at_once: bool) -> Answer | None:
     }
     blocks = [block for message in request.messages for block in blocks_of(message)]
     called = [block.name for block in blocks if block.type == "tool_use"]
-    left = [name for name in tools if name not in called]
+    choice: Any = request.params.tool_choice or {}
+    left = [name for name in tools if name not in called and choice.get("type") != "none"]
     if not left:
         given = [_words(block.content) for block in blocks if block.type == "tool_result"]
         if not given or wanted_schema(request.params) is not None:

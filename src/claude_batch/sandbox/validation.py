@@ -328,7 +328,9 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
         # The messages of the thread are not repeated.
         _check_tool_results(messages)
     # A turn that paused ends with the assistant's message too. It has tools of the server.
-    may_end_so = params.tools or params.compaction or params.fallback_credit_token or counting
+    may_end_so = (
+        _has_server_tools(params) or params.compaction or params.fallback_credit_token or counting
+    )
     if (
         messages[-1].role == "assistant"
         and messages[-1].content
@@ -728,6 +730,10 @@ _decode_tools = msgspec.json.Decoder(list[dict[str, Any]] | None).decode
 def tools_of(params: Params) -> list[dict[str, Any]]:
     """Return the decoded tools of the params."""
     return (decoded(_decode_tools, params.tools, "tools") or []) if params.tools else []
+
+
+def _has_server_tools(params: Params) -> bool:
+    return any(tool.get("type") not in (None, "custom") for tool in tools_of(params))
 
 
 def cites(messages: list[MessageParam]) -> bool:
