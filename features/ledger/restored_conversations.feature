@@ -205,15 +205,18 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     And the API has been paid 2 times, never twice for the same
 
   Scenario: Retrying a malformed answer to a forgotten turn starts its conversation with the first turn
-    Given a server that means harm, before an API
-    And it gives the results of every batch but the first with a string as content
+    Given a command's environment has CLAUDE_BATCH_MAX_TURNS = 3
+    And a server that means harm, before an API
     And a command's file "asks.jsonl"
       """
-      {"id": "one", "prompt": "Search [[sandbox:pause:1]]"}
+      {"id": "one", "prompt": "Search [[sandbox:pause:2]]"}
       """
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
-    And a command runs: ledger backup copy.db
     And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command runs: ledger backup copy.db
+    Given it gives the results of every batch but the first with a string as content
+    When a command waits 0.2 seconds
     And a command runs: advance
     And a command waits 0.2 seconds
     And a command's ledger is replaced by "copy.db"
@@ -227,7 +230,7 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     Then the command line exits with 0
     And the command line has written to "out.jsonl"
       | id  | ok  | says                 |
-      | one | yes | Still searching (1). |
+      | one | yes | Still searching (2). |
 
   Scenario Outline: A tool that may have run after the copy was made does not run again: <fault>
     Given a command's file "journeys.yaml"
@@ -321,15 +324,15 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     Then the command line exits with 1
     When a command runs: ledger backup copy.db
     And the API has no faults any more
-    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
-    Then the command line exits with 0
-    When a command's ledger is replaced by "copy.db"
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
     And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
     And a command runs: ledger recover
     Then the command line exits with 0
-    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
-    Then the command line exits with 0
-    And the command line has written to "out.jsonl"
+    When a command runs: resume
+    Then the command line has written to "out.jsonl"
       | id  | ok  | says                 |
       | one | yes | Still searching (1). |
     And the API has been paid 2 times, never twice for the same

@@ -48,9 +48,8 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | params                                                                             | kind                  | message                          |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"content": "x"}]}                           | invalid_request_error | messages.0.role: Field required |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": 7}]}             | invalid_request_error | messages.0.content: Input should be a valid string or list |
-      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": ""}]}            | invalid_request_error | messages.0.content: must not be empty |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": ""}]}            | invalid_request_error | messages.0: user messages must have non-empty content |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "pope", "content": "x"}]}           | invalid_request_error | messages.0.role: Input should be |
-      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "assistant", "content": "x"}]}      | invalid_request_error | first message must |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "text", "text": "y"}, {"type": "document"}]}]} | invalid_request_error | messages.1.content.1: document blocks |
 
     Examples: Output and tools
@@ -164,6 +163,27 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       """
       {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"},
        {"role": "assistant", "content": [{"type": "document", "source": {"type": "text", "data": "y"}}]}, {"role": "assistant", "content": "z"}, {"role": "user", "content": "y"}]}
+      """
+    Then the sandbox's line for "r0" succeeded
+
+  Scenario: An assistant's message may be empty, and the first, and a tool may return an empty text
+    Given a sandbox
+    When the sandbox is sent a batch with the params under "2026-10-21" with beta "none"
+      """
+      {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "assistant", "content": "x"},
+       {"role": "user", "content": "y"}, {"role": "assistant", "content": []}, {"role": "user", "content": "z"},
+       {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}]},
+       {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": ""}]}]},
+       {"role": "assistant", "content": ""}]}
+      """
+    Then the sandbox's line for "r0" succeeded
+
+  Scenario: A conversation to be compacted may end with the assistant's message
+    Given a sandbox
+    When the sandbox is sent a batch with the params under "2026-10-21" with beta "compact-1"
+      """
+      {"model": "claude-opus-4-6", "max_tokens": 9, "compaction": {"type": "summarize"},
+       "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}
       """
     Then the sandbox's line for "r0" succeeded
 

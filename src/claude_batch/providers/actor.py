@@ -146,15 +146,8 @@ class Actor(Closing):
         """
         check_object("provider", provider)
         configuration.require_answerable()
-        mode = configuration.batch_mode
-        has_budget = mode is not None and (
-            mode.budget_usd is not None or mode.actor_budget_usd is not None
-        )
-        if has_budget and not provider.capabilities.batch:
-            raise ActorConfigurationError(
-                f"actor {configuration.name} has a budget, which {_name_of(provider)!r} does not "
-                "keep; remove the budget, or bind the actor to a ClaudeBatchProvider"
-            )
+        if not provider.capabilities.batch:
+            configuration.refuse_budget(_name_of(provider))
         if tools != ():
             configuration = configuration.with_tools(tools)
         _ = configuration.toolset  # fail here, not at the first request

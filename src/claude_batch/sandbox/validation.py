@@ -328,10 +328,12 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
         # The messages of the thread are not repeated.
         _check_tool_results(messages)
     # A turn that paused ends with the assistant's message too. It has tools of the server.
+    may_end_so = params.compaction or params.fallback_credit_token or counting
     if (
         messages[-1].role == "assistant"
+        and messages[-1].content
         and model.newer
-        and not (counting or _has_server_tools(params) or PAUSE_MARK in bytes(raw))
+        and not (may_end_so or _has_server_tools(params) or PAUSE_MARK in bytes(raw))
     ):
         raise _invalid(
             "This model does not support assistant message prefill. The conversation must end with "
@@ -470,14 +472,12 @@ def _check_system(system: Raw) -> None:
 def _check_messages(messages: list[MessageParam], context: CallContext) -> None:
     if not messages:
         raise _invalid("messages: at least one message is required")
-    if messages[0].role == "assistant":
-        raise _invalid('messages: first message must use the "user" role')
     for position, message in enumerate(messages):
         role, content = message.role, message.content
         if role not in ("user", "assistant", "system"):
             raise _invalid(f"messages.{position}.role: Input should be 'user' or 'assistant'")
-        if not content:
-            raise _invalid(f"messages.{position}.content: must not be empty")
+        if not content and role == "user":
+            raise _invalid(f"messages.{position}: user messages must have non-empty content")
         for number, block in enumerate(blocks_of(message)):
             where = f"messages.{position}.content.{number}"
             if block.type not in _BLOCKS:
@@ -489,6 +489,8 @@ def _check_messages(messages: list[MessageParam], context: CallContext) -> None:
             ):
                 raise _invalid(f"{where}: document blocks are not permitted in assistant messages")
             _check_block(block, where)
+            if block.type == "text" and not block.text:  # a tool may return an empty one
+                raise _invalid("messages: text content blocks must be non-empty")
 
 
 def _check_block(block: Block, where: str) -> None:
@@ -510,8 +512,6 @@ def _check_text(text: Any, where: str) -> None:
         raise _invalid(f"{where}.text: Field required")
     if not isinstance(text, str):
         raise _invalid(f"{where}.text: Input should be a valid string")
-    if not text:
-        raise _invalid("messages: text content blocks must be non-empty")
 
 
 def _check_source(source: Any, where: str, media: tuple[str, ...]) -> None:

@@ -28,7 +28,12 @@ from claude_batch.wire.limits import (
     SAMPLING_PARAMETERS,
     takes_sampling,
 )
-from claude_batch.wire.param_checks import check_batch_rules, check_params, is_list_of_text
+from claude_batch.wire.param_checks import (
+    check_batch_rules,
+    check_params,
+    continues_thread,
+    is_list_of_text,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -161,7 +166,9 @@ def encode_params(
         )
     if "max_tokens" not in merged:
         raise InvalidRequestError("`max_tokens` is missing; the API requires it")
-    if not merged.get("messages"):
+    messages = merged.get("messages")
+    # An empty list resumes a turn of a thread that has paused.
+    if not messages and not (messages == [] and continues_thread(merged)):
         raise InvalidRequestError("`messages` is missing or empty; give a prompt or messages")
     if batch:
         check_batch_rules(merged)
