@@ -5,20 +5,23 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     And a command's environment has CLAUDE_BATCH_SETTLING = 100ms
     And a command's environment has CLAUDE_BATCH_MAX_TURNS = 5
 
-  Scenario: A later turn is not taken for the first one, whose batch cannot be read yet
-    Given a command's file "asks.jsonl"
+  Scenario Outline: A later turn is not taken for the first one, whose batch cannot be read yet: <before>
+    Given a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
+    And a command's file "asks.jsonl"
       """
       {"id": "goes on", "prompt": "Search more [[sandbox:pause:2]]"}
       """
     And the API has the faults
       """
-      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}
+      <faults>
       """
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command waits 0.2 seconds
+    And a command runs: <looks>
     And a command runs: ledger backup copy.db
     And the API has no faults any more
     And a command's ledger may send at once
-    And a command runs: advance
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
     And a command waits 0.2 seconds
     And a command runs: advance
     And a command waits 0.2 seconds
@@ -41,6 +44,11 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
       | id      | ok | says            |
       | goes on | no | turns_forgotten |
     And the API has been paid 2 times, never twice for the same
+
+    Examples:
+      | before          | looks   | faults                                                                                    |
+      | it was not sent | status  | {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}  |
+      | it had failed   | advance | {"requests": [{"nth": [1], "outcome": "errored", "error": {"type": "overloaded_error"}}]} |
 
   Scenario: A later turn that has failed is not passed over before the first one is found
     Given a command's file "asks.jsonl"

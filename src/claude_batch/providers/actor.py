@@ -670,9 +670,9 @@ def load_actor(
     of the provider (``ledger``, ``linger``, ``base_url``, …); they take precedence over environment
     variables and YAML. Settings that concern only batches, apart from budgets, are accepted for a
     live actor without effect. So are those of `ClaudeProvider` alone (``timeout``, ``max_retries``,
-    ``concurrency``) for an actor with batches, whose longest wait is ``max_wait``. Actors with the
-    same settings share a provider, which is closed when the last of them is closed. Raises
-    `ActorConfigurationError`, `LedgerError` and `ProviderNotFoundError`.
+    ``concurrency``) for an actor with batches, with a warning; its longest wait is ``max_wait``.
+    Actors with the same settings share a provider, which is closed when the last of them is closed.
+    Raises `ActorConfigurationError`, `LedgerError` and `ProviderNotFoundError`.
     """
     configuration = ActorLoader.load(path, name=name)
     named = "" if name is None else f", name={name!r}"
