@@ -46,9 +46,10 @@ from zlib import crc32
 import msgspec
 
 from .api_errors import ApiError
+from .content_blocks import Block, MessageParam, blocks_of, cites
 from .instances import SchemaError, instance, last_schema
 from .sandbox_settings import Responder
-from .validation import Block, MessageParam, Params, Request, blocks_of, cites, tools_of
+from .validation import Params, Request, tools_of
 
 # Cited answers ------------------------------------------------------------------------------------
 
