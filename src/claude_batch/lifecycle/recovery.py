@@ -143,10 +143,11 @@ async def recover(
     """Find what the ledger has forgotten in this key's workspace.
 
     ``force`` lets the ledger send again even if something could not be judged, which may then be
-    billed twice, and sends what had waited for a refused key with this one. A workspace that was
-    recovered before those of other keys is left alone, unless ``even_if_whole``. Raises
-    `LedgerError` if a process drives the ledger, `AccountHaltedError` if the key is refused, and
-    `EngineStoppedError` if the API cannot be reached. Earlier findings stay stored.
+    billed twice, adopts batches whose results the API does not count, and sends what had waited for
+    a refused key with this one. A workspace that was recovered before those of other keys is left
+    alone, unless ``even_if_whole``. Raises `LedgerError` if a process drives the ledger,
+    `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the API cannot be
+    reached. Earlier findings stay stored.
     """
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
@@ -420,8 +421,16 @@ class _Recovery(Evidence):
             self._foreign.append(remote)
             return
         counts = remote.counts
-        if not counts.finished or counts.processing > 0:
-            self.found.open[remote.id] = "the API does not count its results"
+        if (not counts.finished or counts.processing > 0) and not (force and lines):
+            why = "the API does not count its results"
+            if lines:
+                go = naming_ledger("`claude-batch ledger recover --force`", self._ledger.location)
+                why += (
+                    f", so some may be missing. If it never does, as behind some gateways, {go} "
+                    f"adopts the {count_of(len(lines), 'result')} that it sends; a request without "
+                    "one is sent again, and may be paid for twice"
+                )
+            self.found.open[remote.id] = why
             return
         missing = counts.finished - len(lines)
         if missing > 0 or not lines:

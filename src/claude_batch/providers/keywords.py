@@ -105,6 +105,17 @@ _BUDGET = "the most that a run may cost is `budget_usd=`"
 _ATTEMPTS = "the number of attempts is `max_attempts=`"
 _NAMED_ELSEWHERE: Final = {
     **{
+        name: "it belongs to load_actor, make_actor and ClaudeBatchProvider"
+        for name in (
+            *SettingKeywords.__annotations__,
+            "ledger",
+            "base_url",
+            "api_key",
+            "api_key_env",
+        )
+        if name not in RunKeywords.__annotations__
+    },
+    **{
         name: f"it belongs to a request: pass an ActorRequest with `{name}=`"
         for name in ("citations", "context", "documents", "messages")
     },

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire.inbound import check_text, word_or_none
+from claude_batch.wire.inbound import LONGEST_ID, check_text, word_or_none
 from claude_batch.wire.limits import (
     API_VERSION,
     LONGEST_BETAS,
@@ -118,7 +118,8 @@ def _check_words(what: str, values: Iterable[str]) -> None:
     for value in values:
         if word_or_none(value) is None or "," in value:
             raise InvalidRequestError(
-                f"{what} {value[:100]!r} is not a word of printable ASCII characters; correct it"
+                f"{what} {value[:100]!r} is not a word of 1 to {LONGEST_ID} printable ASCII "
+                "characters; correct it"
             )
 
 
