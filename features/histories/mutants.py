@@ -349,7 +349,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "sends a request again whose line is missing": Mutant(_spendthrift, 2),
     "gives up results that three fetches lacked": Mutant(_impatient, 8),
     "adopts a batch that may be another sending": Mutant(_unrivalled, 6),
-    "writes although it was deposed": Mutant(_deaf, 3),
+    "writes although it was deposed": Mutant(_deaf, 14),
     "packs what no budget has room for": Mutant(_generous, 10),
     "sends what a lowered budget has no room for": Mutant(_deaf_to_budgets, 3),
     "sends more batches of a run at once than it may": Mutant(_crowding, 10),

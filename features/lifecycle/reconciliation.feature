@@ -677,6 +677,19 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     # If they are asked for again, no number of a sending is used twice.
     And in the ledger the sendings of the requests are [1, 1]
 
+  Scenario: A request that was sent again on order ends canceled if its first sending has proved free
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}},
+                 {"route": "create", "action": {"type": "error", "status": 429}}]}
+      """
+    And a batch provider with {"settling": 1, "on_unknown": "resubmit", "resubmit_after": 0}
+    When a run of 1 prompts is submitted
+    Then in the ledger the states of the batches come to be ["rejected", "packed"]
+    When the run is cancelled
+    Then the status shows 1 requests canceled
+
   Scenario: A cancelled sending that was accepted is cancelled once it is proved
     Given an API that takes 1 seconds for a batch
     And the API has the faults

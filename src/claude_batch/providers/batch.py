@@ -283,7 +283,7 @@ class ClaudeBatchProvider(EngineAccess):
             return workspaces.workspace_row(tx, present).name
 
     def why_stopped(self) -> str | None:
-        """Return why the engine has stopped until this process starts again, or None."""
+        """Return why the engine has stopped, for good or until that has passed, or None."""
         entered = self.entered
         failure = None if entered is None else entered.engine.failure
         return None if failure is None else str(failure)
