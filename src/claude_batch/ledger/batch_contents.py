@@ -537,14 +537,13 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
     decides what happens to them. The batch's request count and bytes are updated.
     """
     mine = requests.c.batch_id == batch_id
-    cancelled = select(runs.c.id).where(runs.c.cancelled.is_not(None))
+    # Not all runs of years: this is asked for each batch that is sent.
+    of_batch = runs.c.id.in_(select(batch_runs.c.run_id).where(batch_runs.c.batch_id == batch_id))
+    cancelled = select(runs.c.id).where(runs.c.cancelled.is_not(None), of_batch)
     waits = and_(mine, requests.c.state == RequestState.PACKED)
     by_user = requests.c.cancelled | requests.c.run_id.in_(cancelled)
     gone = transitions.cancel(tx, and_(waits, by_user, ~may_be_forgotten()))
-    late = select(runs.c.id).where(
-        runs.c.past_margin.is_not(None),
-        runs.c.id.in_(select(batch_runs.c.run_id).where(batch_runs.c.batch_id == batch_id)),
-    )
+    late = select(runs.c.id).where(runs.c.past_margin.is_not(None), of_batch)
     left = 0
     # Usually there is none, so this avoids a scan of up to a hundred thousand requests.
     if tx.scalar(late.limit(1)) is not None:
