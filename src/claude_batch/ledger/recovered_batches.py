@@ -79,13 +79,12 @@ def begin(tx: Connection, workspace_id: int, at: float) -> float:
     )
 
 
-def begin_again(tx: Connection, workspace_id: int, at: float) -> None:
-    """Let the recovery of a workspace, and of all that are not recovered yet, begin at this time.
+def begin_again(tx: Connection, at: float) -> None:
+    """Let the recovery of all workspaces that are not recovered yet begin at this time.
 
     The others were recovered before, and stay so.
     """
-    own = workspaces.c.id == workspace_id
-    set_behind(tx, at, or_(own, workspaces.c.behind.is_not(None)))
+    set_behind(tx, at, workspaces.c.behind.is_not(None))
 
 
 def end(tx: Connection, workspace_id: int, mark: Mark | None) -> int:

@@ -313,7 +313,7 @@ class _Recovery(Evidence):
             if everywhere:
                 note_behind(tx, at, anew=True)
             else:
-                recovered_batches.begin_again(tx, self.workspace_id, at)
+                recovered_batches.begin_again(tx, at)
             is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
             posts = count_post(tx) if is_counted else 0
         if is_counted:
