@@ -596,6 +596,11 @@ Feature: Later commands show, wait for, cancel and deliver a run
       """
       there is no ledger at my.db yet; `claude-batch run --ledger my.db` creates it
       """
+    When a command runs: doctor --ledger my.db
+    Then the command line prints
+      """
+      yet; `claude-batch run --ledger my.db` creates it
+      """
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --ledger my.db --base-url http://127.0.0.1:1
     And a command runs: cancel RUN --ledger my.db
     And a command runs: status RUN --ledger my.db
