@@ -20,7 +20,7 @@ from claude_batch.lifecycle.budget_room import limit, today
 from claude_batch.money.prices import Prices
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # with pydantic, which commands that only read do not need
     from claude_batch.core.batch_processing import BatchProcessingMode
 
 # Cost report --------------------------------------------------------------------------------------
