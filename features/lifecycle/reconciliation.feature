@@ -559,17 +559,18 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | prompt                                    |
       | [[sandbox:errored:invalid_request_error]] |
       | [[sandbox:errored:api_error]]             |
+      | hello                                     |
     Then a batch of the run becomes unknown
     When "claude-batch unknown" is told --resubmit
     Then in the ledger the states of the batches come to be ["unknown", "unknown", "unknown"]
     When "claude-batch unknown" is told --give-up
     And the API's clock goes 2 hours on
-    Then in the ledger the counts of results come to be [2]
-    And in the ledger the states of the requests are ["lost", "lost"]
+    Then in the ledger the counts of results come to be [3]
+    And in the ledger the states of the requests come to be ["lost", "lost", "succeeded"]
     When the API's clock goes 9 hours on
-    Then in the ledger the counts of results come to be [4]
-    And in the ledger the states of the requests come to be ["errored", "errored"]
-    And in the ledger the attempts of the requests are [1, 1]
+    Then in the ledger the counts of results come to be [6]
+    And in the ledger the states of the requests come to be ["errored", "errored", "succeeded"]
+    And in the ledger the attempts of the requests are [1, 1, 1]
     And the API has seen 3 batches
 
   Scenario: A failure that is fetched late ends no request of which an earlier sending is in doubt
