@@ -202,6 +202,7 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ClaudeBatchProvider(ledgr="x.db") | TypeError: there is no setting 'ledgr'; did you mean 'ledger'? |
       | cb.ClaudeProvider(concurency=3) | TypeError: there is no setting 'concurency'; did you mean 'concurrency'? |
       | cb.make_actor("m", max_token=5) | ActorConfigurationError: provider claude-batch has no setting 'max_token'; did you mean 'max_tokens'? (the most tokens of an answer are `max_tokens=` of make_actor |
+      | cb.make_actor("m", budget_per_day=5) | ActorConfigurationError: provider claude-batch has no setting 'budget_per_day'; did you mean 'daily_budget_usd'? |
       | cb.make_actor("m", ledgr="x.db") | ActorConfigurationError: provider claude-batch has no setting 'ledgr'; did you mean 'ledger'? |
       | cb.load_actor("examples/actors/reviewer.yaml", max_tokens=5) | ActorConfigurationError: provider claude-batch has no setting 'max_tokens'; the most tokens of an answer are |
       | cb.load_actor("examples/actors/reviewer.yaml", budget=5) | ActorConfigurationError: provider claude-batch has no setting 'budget'; the most that a run may cost is `budget_usd=` |

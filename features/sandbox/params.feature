@@ -87,6 +87,7 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text"}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | system.0.text: Field required |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": ""}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | text content blocks must be non-empty |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text"}]}]} | invalid_request_error | messages.0.content.0.text.text: Field required |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cachecontrol": {}}]}]} | invalid_request_error | messages.0.content.0.text.cachecontrol: Extra inputs are not permitted |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": 7}]}]} | invalid_request_error | text.text: Input should be a valid string |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]} | invalid_request_error | messages: text content blocks must be non-empty |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document"}]}]} | invalid_request_error | messages.0.content.0.document.source: Field required |

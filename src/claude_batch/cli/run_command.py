@@ -450,9 +450,9 @@ def _look_of(
         budget = tightest_budget(provider.engine().ledger, actor.name, mode)
         if budget is not None and budget.left < found.cost_most:
             say(
-                f"{whose(budget.scope, budget.name)} has {write_usd(max(0, budget.left))} left and "
-                f"cannot reserve {dollars(found.cost_most)} at once, so not all requests are sent "
-                "together. A lower `max_tokens` reserves less"
+                f"{whose(budget.scope, budget.name)} can reserve at most "
+                f"{write_usd(max(0, budget.left))} now, not {dollars(found.cost_most)}, so not all "
+                "requests are sent together. A lower `max_tokens` reserves less"
             )
         if confirm_above is not None:
             confirm(found, confirm_above)

@@ -256,7 +256,7 @@ class ClaudeBatchProvider(EngineAccess):
         ledger, workspace_id = self.engine().ledger, self.session().workspace_id
         with ledger.read() as tx:
             now = ledger.now()
-            row = workspaces.workspace_row(tx, workspace_id)
+            row = workspaces.workspace_row(tx, workspaces.present_workspace(tx, workspace_id))
             held = stuck_by(tx, call.run_id, now)
         if workspaces.halt_stands(row, now):
             raise halted_error(row, call.run_id, ledger.location)
@@ -298,7 +298,7 @@ class ClaudeBatchProvider(EngineAccess):
             return str(stopped)
         self.engine().ledger.prove_writable()
         with self.engine().ledger.read() as tx:
-            row = workspaces.workspace_row(tx, workspace_id)
+            row = workspaces.workspace_row(tx, workspaces.present_workspace(tx, workspace_id))
         if row.halted is None:
             return self.session().client.outage.why()
         return f"sending is halted ({row.halt_reason}): {row.halt_message}"

@@ -6,10 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from claude_batch.core.answer_parts import cache_hit_rate, effective_input_tokens
-from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope
 from claude_batch.core.quantities import usd, write_usd
 from claude_batch.core.states import RequestState
@@ -20,6 +19,9 @@ from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import limit, today
 from claude_batch.money.prices import Prices
 from claude_batch.wire.messages import UnreadableLine, decode_line
+
+if TYPE_CHECKING:  # with pydantic, which commands that only read do not need
+    from claude_batch.core.batch_processing import BatchProcessingMode
 
 # Cost report --------------------------------------------------------------------------------------
 

@@ -5,23 +5,45 @@ from __future__ import annotations
 from typing import Any, cast
 
 import msgspec
+from msgspec import Raw
 
-from .api_errors import api_message, invalid, unknown_tag
+from .api_errors import api_message, decoded, invalid, unknown_tag
 from .model_profiles import SAMPLING_FREE_VERSION
 
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _MEDIA = {"image": IMAGES, "document": ("application/pdf",)}
 """Media types of base64 sources, by the type of their block."""
 
-_BLOCKS = (
-    "text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use",
-    "tool_result", "tool_addition", "tool_removal", "server_tool_use", "web_search_tool_result",
-    "web_fetch_tool_result", "advisor_tool_result", "code_execution_tool_result",
-    "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
-    "tool_search_tool_result", "container_upload", "mcp_tool_use", "mcp_tool_result",
-    "mcp_tool_listing", "compaction", "fallback",
-)  # fmt: skip
-"""Types of a message's blocks, of the API and its beta (from the SDK's 2.14 types)."""
+_CALL = ("caller", "id", "input", "name")
+_RESULT = ("content", "tool_use_id")
+_BLOCKS = {
+    "text": ("text", "citations"),
+    "image": ("source", "transformations"),
+    "document": ("source", "citations", "context", "title"),
+    "search_result": ("source", "citations", "content", "title"),
+    "thinking": ("thinking", "signature"),
+    "redacted_thinking": ("data",),
+    "tool_use": (*_CALL, "toolset_name"),
+    "tool_result": (*_RESULT, "is_error", "toolset_name"),
+    "tool_addition": ("tool",),
+    "tool_removal": ("tool",),
+    "server_tool_use": _CALL,
+    "web_search_tool_result": (*_RESULT, "caller"),
+    "web_fetch_tool_result": (*_RESULT, "caller"),
+    "advisor_tool_result": _RESULT,
+    "code_execution_tool_result": _RESULT,
+    "bash_code_execution_tool_result": _RESULT,
+    "text_editor_code_execution_tool_result": _RESULT,
+    "tool_search_tool_result": _RESULT,
+    "container_upload": ("file_id",),
+    "mcp_tool_use": ("id", "input", "name", "server_name"),
+    "mcp_tool_result": (*_RESULT, "is_error"),
+    "mcp_tool_listing": ("mcp_server_name", "tools"),
+    "compaction": ("content", "encrypted_content", "signature", "tool_changes"),
+    "fallback": ("from", "to", "trigger"),
+}
+"""Types of a message's blocks with their fields, of the API and its beta (from the SDK's 2.14
+types). Each block may have `type` and `cache_control` too."""
 
 
 class Block(msgspec.Struct, gc=False):
@@ -94,7 +116,7 @@ def check_messages(messages: list[MessageParam], version: str) -> None:
         for number, block in enumerate(blocks_of(message)):
             where = f"messages.{position}.content.{number}"
             if block.type not in _BLOCKS:
-                raise unknown_tag(where, block.type, _BLOCKS)
+                raise unknown_tag(where, block.type, tuple(_BLOCKS))
             if (
                 block.type == "document"
                 and role == "assistant"
@@ -152,6 +174,28 @@ def _check_inner(content: Any, where: str) -> None:
     if isinstance(inner, list):
         for number, block in enumerate(inner):
             _check_block(block, f"{where}.{number}")
+
+
+class _WholeMessage(msgspec.Struct, gc=False):
+    content: str | list[dict[str, Any]]
+
+
+_decode_whole = msgspec.json.Decoder(list[_WholeMessage]).decode
+
+
+def check_fields(messages: Raw) -> None:
+    """Raise `ApiError` (400) for a field that no block of its type has.
+
+    ``messages`` were checked by `check_messages`.
+    """
+    for position, message in enumerate(decoded(_decode_whole, messages, "messages")):
+        for number, block in enumerate(message.content):
+            if isinstance(block, str):
+                break
+            known = (*_BLOCKS[block["type"]], "type", "cache_control")
+            if extra := [name for name in block if name not in known]:
+                where = f"messages.{position}.content.{number}.{block['type']}.{extra[0]}"
+                raise invalid(f"{where}: Extra inputs are not permitted")
 
 
 def check_tool_results(messages: list[MessageParam]) -> None:

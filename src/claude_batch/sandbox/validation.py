@@ -21,6 +21,7 @@ from .api_errors import ApiError, decoded, invalid, unknown_tag
 from .content_blocks import (
     MessageParam,
     blocks_of,
+    check_fields,
     check_messages,
     check_tool_results,
     cites,
@@ -219,6 +220,8 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
     if params.system:
         _check_system(params.system)
     check_messages(messages, context.version)
+    if any(map(blocks_of, messages)):
+        check_fields(params.messages)
     thread: Any = params.thread
     if not (isinstance(thread, dict) and cast(dict[str, Any], thread).get("type") == "continue"):
         # The messages of the thread are not repeated.
