@@ -91,15 +91,13 @@ def _note_reopened(tx: Connection, count: int) -> int:
 def _reserve_at_prices(tx: Connection) -> ColumnElement[Any]:
     """Return the new reservation of requests that wait to be sent (again): the old one, or NULL.
 
-    It is NULL if prices may have changed since it was computed, as for a final request without a
-    batch. The driver computes it again then.
+    It is NULL if prices may have changed since it was computed, as for a request without a batch.
+    The driver computes it again then.
     """
     last = meta_value(tx, REPRICED)
     if last is None:
         return null()
-    # A change of prices discards the reservations of what waits.
-    waits = requests.c.state.in_((RequestState.QUEUED, RequestState.HELD))
-    return case((or_(waits, requests.c.batch_id > int(last)), requests.c.reserve))
+    return case((requests.c.batch_id > int(last), requests.c.reserve))
 
 
 def sent_with(batch_id: Any) -> ColumnElement[int]:
