@@ -28,9 +28,10 @@ Feature: What processes read again and again does not grow with the runs that ar
     Then its statements read fewer than 100000 runs, requests, params and results
 
     Examples:
-      | reader                          |
-      | a process that packs batches    |
-      | a process that makes live calls |
+      | reader                                         |
+      | a process that packs batches                   |
+      | a process that makes live calls                |
+      | a process that makes live calls stored of late |
 
   Scenario: A finished run that is asked again is seen to be open again
     Given a PostgreSQL server

@@ -383,7 +383,7 @@ def pack(
         day=int(now // DAY),
     )
     if only is not None:
-        transitions.pack_each(tx, _QUEUED, batch_id, only)
+        transitions.pack_each(tx, batch_id, only)
         note_runs(tx, batch_id)
         return batch_id
     mine: Any = requests.c.seq.between(first_seq, cut.last_seq)

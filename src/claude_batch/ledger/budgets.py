@@ -417,7 +417,7 @@ def _put(tx: Connection, which: ColumnElement[bool], reserves: Sequence[Reserve]
 
 def put_call_reserves(tx: Connection, reserves: Sequence[Reserve]) -> None:
     """Store reservations of waiting calls, replacing what they reserved for a batch."""
-    _put(tx, requests.c.state == RequestState.QUEUED, reserves)
+    _put(tx, transitions.has_state(RequestState.QUEUED), reserves)
 
 
 # The prices of reservations -----------------------------------------------------------------------

@@ -209,7 +209,7 @@ def request(tx: Connection, seq: int) -> Waiting | None:
         .join(params, params.c.request_seq == requests.c.seq)
         .where(
             requests.c.seq == seq,
-            requests.c.state == RequestState.QUEUED,
+            transitions.has_state(RequestState.QUEUED),
             ~requests.c.cancelled,
             runs.c.cancelled.is_(None),
             or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),

@@ -117,6 +117,14 @@ def has_no_result(batch_id: Any) -> Condition:
     return ~exists().where(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
 
 
+def has_state(state: RequestState) -> Condition:
+    """Whether a request that is named by its row number has a state.
+
+    Not by the partial index of that state: PostgreSQL would read all that is in it for each one.
+    """
+    return func.coalesce(requests.c.state, "") == state
+
+
 def is_double() -> Condition:
     """Whether a request takes its answer from an equal one."""
     return exists().where(doubles.c.request_seq == requests.c.seq)
@@ -367,9 +375,10 @@ def pack(tx: Connection, which: Condition, batch_id: int) -> int:
     return _change(tx, which, state=RequestState.PACKED, batch_id=batch_id)
 
 
-def pack_each(tx: Connection, which: Condition, batch_id: int, seqs: Sequence[int]) -> None:
-    """Bind the requests of these row numbers to a batch, as far as ``which`` holds for them."""
-    statement = update(requests).where(which, requests.c.seq == bindparam("of_seq"))
+def pack_each(tx: Connection, batch_id: int, seqs: Sequence[int]) -> None:
+    """Bind the requests of these row numbers to a batch, as far as they are queued."""
+    queued = has_state(RequestState.QUEUED)
+    statement = update(requests).where(queued, requests.c.seq == bindparam("of_seq"))
     values = {"state": RequestState.PACKED, "batch_id": batch_id}
     tx.execute(statement.values(**values), [{"of_seq": seq} for seq in seqs])
 
@@ -586,7 +595,7 @@ def stands_at(seq: Any, sending: Any) -> Condition:
     return and_(
         requests.c.seq == seq,
         requests.c.answered_by == sending,
-        requests.c.state == RequestState.CONTINUING,
+        has_state(RequestState.CONTINUING),
     )
 
 
