@@ -50,3 +50,8 @@ Feature: A signal that comes while a command begins ends it with one line, and n
       | module    |
       | click     |
       | httpcore2 |
+
+  Scenario: A signal that comes while a command ends prints no traceback
+    Given a command's API
+    When a command gets SIGINT at its exit: status
+    Then the command line does not say: Traceback

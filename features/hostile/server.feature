@@ -160,6 +160,15 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
     When three prompts are run
     Then the command line exits with 0
 
+  Scenario: A batch that counts more outcomes than requests is read again, and then hides no success
+    Given the API has the faults
+      """
+      {"requests": [{"contains": "prompt", "outcome": "expired", "once": true}]}
+      """
+    And it answers the first 1000 retrieve calls with 3 successes too many at first
+    When three prompts are run
+    Then the command line exits with 0
+
   Scenario Outline: A new batch without readable counts is accepted: <what>
     Given it answers the first 1000 create calls with <what>
     And a batch provider with {"settling": 3600, "max_wait": 30}

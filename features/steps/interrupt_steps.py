@@ -19,18 +19,23 @@ from staging import until
 from claude_batch.core.states import RequestState
 
 SENDS_A_SIGNAL = """
-import importlib.abc, os, signal, sys
+import atexit, importlib.abc, os, signal, sys
+
+def send():
+    os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
+    for _ in range(1000):  # Python runs its handler between two of its steps
+        pass
 
 class Sender(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name == os.environ["SIGNAL_AT"]:
             sys.meta_path.remove(self)
-            os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
-            for _ in range(1000):  # Python runs its handler between two of its steps
-                pass
+            send()
         return None
 
 sys.meta_path.insert(0, Sender())
+if os.environ["SIGNAL_AT"] == "exit":
+    atexit.register(send)
 """
 
 
@@ -80,6 +85,7 @@ def _(context: Context, words: str) -> None:
 
 
 @when("{who} gets {name} as it imports {module}: {words}")
+@when("{who} gets {name} at its {module}: {words}")
 def _(context: Context, who: str, name: str, module: str, words: str) -> None:
     assert who in ("a command", "a command that ignores SIGINT"), who
     _run(context, name, module, words, ignored="ignores" in who)

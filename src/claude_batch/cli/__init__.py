@@ -11,7 +11,7 @@ def main() -> None:
         sys.stderr.write("error: claude-batch needs Linux or macOS; on Windows, use WSL\n")
         sys.exit(2)
 
-    from claude_batch.cli.interrupts import begin
+    from claude_batch.cli.interrupts import begin, end
 
     begin()
 
@@ -35,4 +35,7 @@ def main() -> None:
 
     from claude_batch.cli.app import group
 
-    group(prog_name="claude-batch")
+    try:
+        group(prog_name="claude-batch")
+    finally:
+        end()

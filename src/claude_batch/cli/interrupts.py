@@ -43,6 +43,16 @@ def begin() -> None:
             signal.signal(number, _interrupt)
 
 
+def end() -> None:
+    """Let signals end the process from now on; the command calls this last.
+
+    Python's exit handlers would print a traceback of the exception, and go on.
+    """
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def expect_interrupts() -> None:
     """Raise `KeyboardInterrupt` outside of imports from now on, because it is now caught."""
     global _expected

@@ -52,7 +52,7 @@ class Line(NamedTuple):
     cost: int | None
     """Nano-dollars; None for an unknown price."""
     asks: bool | None
-    """Whether the answer asks for another turn; None if the request failed."""
+    """Whether the answer asks for another turn, or may; None if the request failed."""
 
     @property
     def succeeded(self) -> bool:
@@ -186,6 +186,8 @@ def adopt_forgotten(
     # Otherwise their successes would be missing, and any failure could be one of them.
     own = Counter(counts)
     own.subtract(lines[identifier].outcome for identifier in strange)
+    # Nor are requests whose lines the API does not send known to be in the batch.
+    own["succeeded"] -= max(0, sum(counts.values()) - len(lines))
     known = len(waiting) + len(others)
     batch_id = insert_one(
         tx,
@@ -346,7 +348,8 @@ def _may_be_later(row: Any, line: Line) -> bool:
         return False
     if row.waits or row.state in (RequestState.CONTINUING, *FAILED):
         return bool(sending > row.last + 1)
-    return bool((row.is_unknown or row.state == RequestState.LOST) and sending > row.last)
+    is_doubted = row.is_unknown or row.is_at_api or row.state == RequestState.LOST
+    return bool(is_doubted and sending > row.last)
 
 
 def may_go_on(tx: Connection, batch_id: int) -> bool:

@@ -402,18 +402,23 @@ class Collection(Evidence):
             self._finish(leader, group)
 
     async def _count_again(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
-        """Read batches again that lack results, and whose counts do not add up.
+        """Read batches again that lack results or successes, and whose counts do not add up.
 
         A gateway may have answered with an old copy.
         """
-        unsure = [each for each in fetched if not each.counts.are_final(each.row.request_count)]
+        unsure = [
+            each
+            for each in fetched
+            if each.counts.processing or each.counts.finished != each.row.request_count
+        ]
         if not unsure:
             return
         with self._ledger.read() as tx:
             stored = stored_results.stored_counts_of(tx, [each.row.id for each in unsure])
         for each in unsure:
-            row = each.row
-            if stored[row.id].total >= row.request_count:
+            row, has = each.row, stored[each.row.id]
+            lacks = has.lacks(each.counts.succeeded, row.request_count)
+            if has.total >= row.request_count and lacks <= 0:
                 continue
             try:
                 counts = (await self._client.retrieve(row.remote_id)).counts
