@@ -663,9 +663,10 @@ class Verdict:
                     or self._was_answered(request, number, remote.omitted[identifier][-1])
                 ):
                     continue
+                if (request, number) in stored:
+                    continue
                 strangers = self._taken_for(request, number, remote)
                 gone = any(other.deleted or other.archived for other in strangers)
-                if gone or (strangers and outcome != "succeeded"):
-                    continue  # nothing has shown the mistake
-                if (request, number) not in stored:
+                # Else something has shown the mistake.
+                if not gone and (outcome == "succeeded" or not strangers):
                     self._say(f"the line of {identifier}, {outcome}, is not stored")
