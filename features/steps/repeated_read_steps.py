@@ -107,7 +107,7 @@ def _reader(reader: str, opened: ExitStack) -> Callable[[], object]:
         statistics = opened.enter_context(psycopg.connect(url, autocommit=True))
         statistics.execute("ANALYZE")
         configuration = make_actor("claude-haiku-4-5").configuration
-        provider.store(configuration, [f"prompt {number}" for number in range(12000)])
+        provider.store(configuration, [f"prompt {number}" for number in range(6000)])
         if "of late" not in reader:
             statistics.execute("ANALYZE")
         ledger = provider.opening().result()[0].ledger
