@@ -412,15 +412,19 @@ class _Recovery(Evidence):
         if remote.processing_status != "ended":
             self.found.open[remote.id] = "it is still processing"
             return
+        counts = remote.counts
         try:
             lines, others = await self._lines_of(remote)
+            for _ in range(FETCH_TRIES - 1):
+                if force and lines and len(lines) < counts.finished:
+                    # A proxy may have cut them short. What is not found now is sent again.
+                    lines = max(lines, (await self._lines_of(remote))[0], key=len)
         except (ApiError, Unreachable) as error:
             self.found.open[remote.id] = f"its results cannot be read: {error}"
             return
         if others and not lines:
             self._foreign.append(remote)
             return
-        counts = remote.counts
         missing = counts.finished - len(lines)
         hidden = counts.succeeded - sum(line.succeeded for line in lines.values())
         why, rest = "", "a request without one is sent again, and may be paid for twice"
