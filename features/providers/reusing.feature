@@ -31,6 +31,13 @@ Feature: What was answered before is not paid for again, where that is asked for
     Then the command line exits with 0
     And the ledger's answers are indexed for 61 requests in no more than 25 MB
 
+  Scenario: An answer that is removed while it is indexed is not taken for that of another request
+    Given a command's API
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the ledger's answers are not indexed if other requests take their place meanwhile
+
   Scenario: A request whose answer was removed while it was looked up is asked like any other
     Given a command's API
     And a command's file "asks.jsonl" of 3 prompts

@@ -20,7 +20,7 @@ from staging import QUICK, ledger_values, opened_ledger
 import claude_batch as cb
 from claude_batch.ledger import held_requests
 from claude_batch.ledger.held_requests import index_answers
-from claude_batch.ledger.schema import digests
+from claude_batch.ledger.schema import digests, requests
 from claude_batch.ledger.store import Ledger
 
 use_step_matcher("parse")
@@ -199,6 +199,26 @@ def _(context: Context, count: int, most: int) -> None:
             tracemalloc.stop()
     assert len(ledger_values(select(digests.c.request_seq))) == count
     assert peak < most * 1_000_000, peak
+
+
+@then("the ledger's answers are not indexed if other requests take their place meanwhile")
+def _(context: Context) -> None:
+    rows = ledger_values(select(requests.c.seq))
+
+    def replace_first(body: bytes) -> bytes:
+        digest.stop()
+        with cb.ClaudeBatchProvider(**QUICK, drive=False) as provider:
+            assert provider.prune(older_than=0).runs
+            asker = cb.make_actor("claude-haiku-4-5").configuration
+            cb.Actor(asker, provider).submit_sync(list("abc"))
+        return held_requests.digest_of(body)
+
+    digest = mock.patch.object(held_requests, "digest_of", replace_first)
+    digest.start()
+    with opened_ledger() as ledger:
+        index_answers(ledger)
+    assert ledger_values(select(requests.c.seq)) == rows
+    assert not ledger_values(select(digests.c.request_seq))
 
 
 @when("all that was delivered is removed while a command looks up its answers: {words}")

@@ -263,6 +263,8 @@ def index_answers(ledger: Ledger) -> None:
                             new.append((row.seq, digest_of(row.body)))
             if new:
                 with ledger.write() as tx:
+                    if tx.scalar(select(runs.c.id).where(runs.c.id == run_id)) is None:
+                        break  # it was removed; its row numbers may be those of other requests
                     # Another process may have given some of them a digest meanwhile.
                     insert_many(tx, _INSERT_MISSING, new)
     with ledger.write() as tx:
