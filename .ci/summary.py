@@ -63,11 +63,11 @@ def sessions(build: Path) -> dict[str, tuple[str, float]]:
     `suites` starts sessions in processes of their own, each with a report.
     """
     found: dict[str, tuple[str, float]] = {}
-    for name in ("nox.json", "nox-measured.json", "nox-beside.json"):
+    for report in (build / "nox.json", *sorted(build.glob("nox-*.json"))):
         try:
-            listed = json.loads((build / name).read_text())["sessions"]
+            listed = json.loads(report.read_text())["sessions"]
         except (OSError, ValueError, KeyError) as error:
-            print(f"{build / name}: {error}")
+            print(f"{report}: {error}")
             continue
         for each in listed:
             found[each["name"]] = each["result"], float(each.get("duration") or 0)

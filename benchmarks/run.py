@@ -50,7 +50,7 @@ PARTS: dict[str, tuple[str, Callable[[int, int], Section]]] = {
     "small": ("small requests, beside the bare SDK and a floor", lambda n, r: sized(SMALL, n, r)),
     "middle": ("2 kB in, 1 kB out, beside both", lambda n, r: sized(MIDDLE, n, r)),
     "awaited": ("10,000 tasks that await an answer each", lambda _, r: rows.awaited(r)),
-    "runs": ("100 runs of one process, beside one", rows.runs),
+    "runs": ("100 runs of one process, beside one", lambda n, r: rows.runs(10 * n, r)),
     "waiting": ("200 batches that wait at the API", lambda _, __: rows.waiting(200)),
     "thousand": ("1,000 batches that wait at the API", lambda _, __: rows.waiting(1000)),
     "gateway": ("thousands of calls that wait at the gateway", lambda _, __: gateway()),
@@ -61,7 +61,7 @@ PARTS: dict[str, tuple[str, Callable[[int, int], Section]]] = {
     "million": ("ten times as many requests", lambda n, _: rows.million(10 * n)),
     "guard": (f"{GUARD_REQUESTS:,} requests; fails above its bounds", lambda _, r: guard(r)),
 }
-NOT_BY_DEFAULT = ("thousand", "gateway", "million", "server", "shared", "guard")
+NOT_BY_DEFAULT = ("runs", "thousand", "gateway", "million", "server", "shared", "guard")
 """These take minutes, or need the extra `test`; the last is a part of continuous integration."""
 
 

@@ -1,6 +1,6 @@
 """N tasks of a program that await an answer each, at the same time.
 
-    awaited.py tasks|claude-batch|pydantic-ai|langasync N [--no-gc]
+    awaited.py tasks|claude-batch|pydantic-ai|langasync N [--no-gc | --freeze]
 
 Prints JSON: CPU and wall seconds of the N answers, without imports and the first call; the longest
 time for which the event loop ran nothing else; how many answers there were. `tasks` awaits a timer
@@ -129,6 +129,8 @@ async def main(way: str, count: int) -> None:
         assert await respond(["warm up"]) == 1
         prompts = [f"prompt {number}" for number in range(count)]
         gc.collect()
+        if "--freeze" in sys.argv:
+            gc.freeze()
         watcher = asyncio.create_task(watch())
         cpu, wall = time.process_time(), time.perf_counter()
         answered = await respond(prompts)

@@ -172,6 +172,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl --sandbox --base-url http://a | so --base-url would do nothing                         |
       | gateway --sandbox --api-key-env MY_KEY             | so --api-key-env would do nothing                           |
       | ledger prune run-x --older-than 30d                | --older-than chooses runs by their age, and run-x is named; leave out one of them |
+      | ledger prune --older-than 30                       | Invalid value for '--older-than': 30 has no unit; write 30d for days or 30s for seconds |
       | submit actor.yaml doubled.jsonl                    | doubled.jsonl:2                                             |
       | status run-nosuchrun                               | there is no ledger                                          |
       | results run-nosuchrun -o dir                       | dir: is a directory                                         |
@@ -186,6 +187,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl --timeout 5              | No such option '--timeout'. Did you mean '--max-wait'?      |
       | run actor.yaml asks.jsonl --max-retries 5          | No such option '--max-retries'. Did you mean '--max-attempts'? |
       | run actor.yaml asks.jsonl --batch-size 5           | No such option '--batch-size'. Did you mean '--max-requests'? |
+      | run actor.yaml asks.jsonl --dry-run                | No such option '--dry-run'. Did you mean 'estimate'?        |
+      | cancel run-x --dry-run                             | No such option '--dry-run'                                  |
       | status --timeout 5                                 | No such option '--timeout'                                  |
 
   Scenario: A command whose ledger's file is removed does not report that everything is kept

@@ -87,3 +87,40 @@ Feature: A full disk stops the work cleanly and loses nothing
       | __class__.__name__ | passes | text  |
       | LedgerError        | yes    |       |
       | ActorResponse      |        | …two… |
+
+  Scenario: A program whose driver met a full disk goes on once there is room
+    Given an API
+    When this program runs
+      """
+      import resource
+      from claude_batch.core import crash_points
+
+      ample = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+      def fill(reached):
+          if reached == "during_collect_chunk":
+              crash_points.on_reach = None
+              resource.setrlimit(resource.RLIMIT_FSIZE, (0, ample[1]))
+
+      async def main():
+          async with cb.ClaudeBatchProvider(**settings) as provider:
+              actor = cb.Actor(asker, provider)
+              crash_points.on_reach = fill
+              raised = []
+              for prompt in ("one", "two"):
+                  try:
+                      await actor.respond(prompt)
+                  except cb.LedgerError as error:
+                      raised.append(error.passes)
+              resource.setrlimit(resource.RLIMIT_FSIZE, ample)
+              await asyncio.sleep(3)
+              answers = [await actor.respond(prompt) for prompt in ("one", "three")]
+              print(raised, [answer.stop_reason for answer in answers])
+
+      asyncio.run(main())
+      """
+    Then the program has printed
+      """
+      [True, True] ['end_turn', 'end_turn']
+      """
+    And the API has processed 2 requests, none twice

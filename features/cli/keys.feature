@@ -190,14 +190,14 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       | a good key has taken up the work  | resume     |
       | nothing waits for that key        | cancel RUN |
 
-  Scenario: A process that waits to drive with a confirmed key drives what that key has joined
+  Scenario: A process that waits to drive with a confirmed key sees the halts of what that key has joined, and drives it
     Given an API with {"latency": 0.1, "workspace_header": false}
     When this program runs
       """
       import time
       from claude_batch.core.settings import default_ledger
       from claude_batch.ledger.store import Ledger
-      from claude_batch.ledger.workspaces import join_workspaces
+      from claude_batch.ledger.workspaces import clear_halt, halt, join_workspaces
 
       def provider(key):
           return cb.ClaudeBatchProvider(api_key=key, **settings)
@@ -215,6 +215,11 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
           time.sleep(0.5)
           with ledger.write() as tx:
               join_workspaces(tx, source=2, target=1, name=None)
+              why = {"reason": "refused", "error_type": None, "message": "as a test"}
+              halt(tx, 1, **why, now=time.time(), interval=60.0)
+          print(waiting.why_not_sending())
+          with ledger.write() as tx:
+              clear_halt(tx, 1)
           others.release()
           run.wait_sync()
           print(run.status().state)
@@ -224,6 +229,7 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       """
       True
       parked 0
+      sending is halted (refused): as a test
       finished
       """
 

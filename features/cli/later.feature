@@ -185,7 +185,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 0 and says
       """
       RUN is cancelled; the results so far are kept
-      its batches end soon. Wait for them with: claude-batch resume RUN
+      RUN ends soon. Wait for it with: claude-batch resume RUN
       """
     When a command runs: resume RUN
     Then the command line exits with 1
@@ -216,12 +216,12 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 0 and says
       """
       run-1a00000000 is cancelled; the results so far are kept
-      its batches end soon
+      RUN ends soon
       """
     And in the ledger the states of the batches are ["canceling", "packed"]
     When a command runs: cancel run-1b
     Then the command line exits with 0
-    And the command line does not say: its batches end soon
+    And the command line does not say: ends soon
     And in the ledger the states of the requests are ["packed", "packed", "canceled"]
 
   Scenario: status tells of a sending that is unknown, and of a run that is being cancelled
@@ -257,7 +257,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     When a command runs: submit actor.yaml asks.jsonl --base-url http://127.0.0.1:1
     And a command runs: cancel RUN
     Then the command line exits with 0
-    And the command line does not say: its batches end soon
+    And the command line does not say: ends soon
 
   Scenario: A cancel that has not reached the API is stored and reported
     Given a command's API with {"latency": 60}
@@ -596,6 +596,11 @@ Feature: Later commands show, wait for, cancel and deliver a run
       """
       there is no ledger at my.db yet; `claude-batch run --ledger my.db` creates it
       """
+    When a command runs: doctor --ledger my.db
+    Then the command line prints
+      """
+      yet; `claude-batch run --ledger my.db` creates it
+      """
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --ledger my.db --base-url http://127.0.0.1:1
     And a command runs: cancel RUN --ledger my.db
     And a command runs: status RUN --ledger my.db
@@ -629,6 +634,21 @@ Feature: Later commands show, wait for, cancel and deliver a run
       another process drives this ledger; it sends the cancel request
       RUN is cancelled; the results so far are kept
       """
+
+  Scenario: cancel says which live calls of another process are still answered, and billed
+    Given a command's API with {"latency": 60, "live_latency": 6}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl --deadline 4s --deadline-margin 3s
+    And a command runs in the background: resume RUN
+    Then in the ledger the states of the batches come to be ["collected", "live"]
+    When a command runs: cancel RUN
+    Then the command line exits with 0 and says
+      """
+      RUN is cancelled; the results so far are kept
+      2 live calls are in progress, and billed when answered
+      RUN ends soon. Wait for it with: claude-batch resume RUN
+      """
+    And the command line does not say: it sends the cancel request
 
   Scenario: advance has nothing to do where no ledger exists yet
     Given a command's API

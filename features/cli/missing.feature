@@ -163,6 +163,20 @@ Feature: Missing results from the command line
       | lost    | 1s    | null          | null          |
       | lost    | 1s    | 5 seconds ago | 9 seconds ago |
 
+  Scenario: Failures that are there are not asked again with what is missing
+    Given the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "after_lines": 2, "count": 1}}],
+       "requests": [{"outcome": "errored", "error": {"type": "invalid_request_error"}}]}
+      """
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl
+    And commands advance the run until results are missing
+    And a command runs: retry RUN --only missing
+    Then the command line exits with 1 and says
+      """
+      1 request still has no result; sent again, and may be paid for twice
+      """
+
   Scenario Outline: A request whose results cannot be fetched is not sent again: <fault>
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl -o out.jsonl

@@ -103,7 +103,8 @@ Feature: A setting comes from the nearest place that names it
       | environment                               | error                                                          |
       | {"CLAUDE_BATCH_BUDGET": "5"}              | …CLAUDE_BATCH_BUDGET is not a setting; did you mean CLAUDE_BATCH_BUDGET_USD?… |
       | {"CLAUDE_BATCH_DAILY_BUDGET": "5"}        | …did you mean CLAUDE_BATCH_DAILY_BUDGET_USD?…                  |
-      | {"CLAUDE_BATCH_BUDGETS_OF_DAY": "5"}      | …did you mean CLAUDE_BATCH_…BUDGET_USD?…                       |
+      | {"CLAUDE_BATCH_BUDGETS_OF_DAY": "5"}      | …did you mean CLAUDE_BATCH_DAILY_BUDGET_USD?…                  |
+      | {"CLAUDE_BATCH_BUDGET_OF_ACTOR": "5"}     | …did you mean CLAUDE_BATCH_ACTOR_BUDGET_USD?…                  |
       | {"CLAUDE_BATCH_POLL_INTERVALL": "5s"}     | …did you mean CLAUDE_BATCH_POLL_INTERVAL?…                     |
       | {"CLAUDE_BATCH_LEDGERS": "x"}             | …did you mean CLAUDE_BATCH_LEDGER?…                            |
       | {"CLAUDE_BATCH_SHARED_WORKSPACE": "1"}    | …did you mean CLAUDE_BATCH_EXCLUSIVE_WORKSPACE?…               |

@@ -246,9 +246,9 @@ Feature: Who may call the gateway, and how much
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
     Then the gateway's responses to callers are as follows
       | path                          | headers                              | status | words                                  |
-      | /v1/messages                  | {"anthropic-beta": "café"}           | 400    | …not a word of printable ASCII…        |
-      | /v1/messages                  | {"anthropic-version": "2023 06"}     | 400    | …not a word of printable ASCII…        |
-      | /v1/messages                  | {"anthropic-user-profile-id": "é"}   | 400    | …not a word of printable ASCII…        |
+      | /v1/messages                  | {"anthropic-beta": "café"}           | 400    | …not a word of 1 to 256 printable ASCII… |
+      | /v1/messages                  | {"anthropic-version": "2023 06"}     | 400    | …not a word of 1 to 256 printable ASCII… |
+      | /v1/messages                  | {"anthropic-user-profile-id": "é"}   | 400    | …not a word of 1 to 256 printable ASCII… |
       | /v1/messages/count_tokens     | {"anthropic-beta": "café"}           | 400    | …other than ASCII characters           |
       | /v1/messages                  | {"content-encoding": "gzip"}         | 400    | …'gzip'; send it uncompressed          |
       | /v1/messages                  | {"content-encoding": "identity"}     | 200    |                                        |

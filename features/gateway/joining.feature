@@ -178,6 +178,21 @@ Feature: Which call joins which request
       | F    | 200    | yes      | 3       |                     |
     And the API has processed 3 requests in all
 
+  Scenario: A retry joins no answer that was written an hour ago
+    Given a gateway over the sandbox
+    When the gateway is called as follows
+      | call | prompt | stream | after | headers |
+      | A    | one    | no     |       |         |
+    And the gateway is started again
+    Given the clock of this machine is 1 hours ahead
+    When the gateway is called as follows
+      | call | prompt | stream | after | headers                          |
+      | B    | one    | no     |       | {"x-stainless-retry-count": "1"} |
+    Then the calls have ended with
+      | call | status | answered | request |
+      | B    | 200    | yes      | 1       |
+    And the API has processed 2 requests in all
+
   Scenario: Retries of two equal calls whose answers were written join one answer each
     Given a gateway over the sandbox
     When the gateway is called as follows

@@ -71,6 +71,7 @@ Feature: What the gateway counts, and whether it is ready
       | claude_batch_gateway_calls_total{end="whole",status="400",stream="false"} | 2     |
       | claude_batch_gateway_calls_total{end="whole",status="202",stream="false"} | 1     |
       | claude_batch_gateway_calls_total{end="whole",status="409",stream="false"} | 1     |
+      | claude_batch_gateway_wait_seconds_count                                   | 1     |
 
   Scenario: A halted gateway is alive but not ready
     Given a gateway over the sandbox with {"latency": 1, "hold": 30}

@@ -23,6 +23,7 @@ from claude_batch.wire.batches_client import (
     ApiError,
     BatchesClient,
     BatchPage,
+    Outage,
     RemoteBatch,
     RequestCounts,
     Unreachable,
@@ -289,6 +290,7 @@ class SimulatedClient(BatchesClient):
     def __init__(self, api: SimulatedApi, workspace: str = WORKSPACE) -> None:
         # Nothing of the real one is wanted but its type.
         self._api = api
+        self.outage = Outage(self.base_url)
         self._key_of = workspace
         self.credential = f"a key of {workspace}"
         self.workspace: str | None = None

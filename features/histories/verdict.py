@@ -621,20 +621,21 @@ class Verdict:
         others = (other for sent, other in self.sendings[request].items() if sent != number)
         return any(other.status == "ended" and other.ended <= at for other in others)
 
-    def _was_mistaken(self, request: str, number: int, remote: Remote) -> bool:
-        """Whether a stranger's batch was taken for the sending's.
+    def _taken_for(self, request: str, number: int, remote: Remote) -> list[Remote]:
+        """Return the strangers' batches that were taken for the sending's.
 
         That happens only where the user had declared that there are no strangers.
         """
         rows = self.rows(
-            "SELECT 1 FROM former_members m JOIN batches b ON b.id = m.batch_id "
+            "SELECT b.remote_id FROM former_members m JOIN batches b ON b.id = m.batch_id "
             "JOIN requests r ON r.seq = m.request_seq WHERE r.id = ? AND m.sending = ? "
             "AND b.adopted = 'assumed' AND b.remote_id != ?",
             request,
             number,
             remote.id,
         )
-        return bool(rows)
+        taken = {row["remote_id"] for row in rows}
+        return [other for other in self._api.remotes if other.id in taken]
 
     def _check_costs(self) -> None:
         stored = {
@@ -662,7 +663,10 @@ class Verdict:
                     or self._was_answered(request, number, remote.omitted[identifier][-1])
                 ):
                     continue
-                if outcome != "succeeded" and self._was_mistaken(request, number, remote):
+                if (request, number) in stored:
                     continue
-                if (request, number) not in stored:
+                strangers = self._taken_for(request, number, remote)
+                gone = any(other.deleted or other.archived for other in strangers)
+                # Else something has shown the mistake.
+                if not gone and (outcome == "succeeded" or not strangers):
                     self._say(f"the line of {identifier}, {outcome}, is not stored")

@@ -99,7 +99,8 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
       | an error in a success       |
 
   Scenario: A server that answers with pages of a proxy gets no call after the third one
-    Given it answers live calls with the page of a proxy
+    Given a command's folder
+    And it answers live calls with the page of a proxy
     And a command's file "asks.jsonl" of 5 requests that use {"input_tokens": 10, "output_tokens": 200}
     When a command runs: run --model claude-haiku-4-5 --mode live --live-concurrency 1 asks.jsonl
     Then the command line exits with 4 and says

@@ -99,6 +99,18 @@ Feature: A failure that a layer above asks again at once is answered without a r
       | if the setting turns it off          | 0     |             | "max_tokens": 100                                       |
       | if the call's header asks for it     | "10m" |             | "extra_headers": {"claude-batch-failure-ttl": "0"}      |
 
+  Scenario: A call's header may ask for a longer time than the client's setting
+    Given the batched client with {"max_attempts": 1, "failure_ttl": 0}
+    When the batched client asks these in turn
+      | params                                                                                                | before | calls |
+      | {"prompt": "[[sandbox:errored]]"}                                                                     |        |       |
+      | {"prompt": "[[sandbox:errored]]", "extra_headers": {"claude-batch-failure-ttl": "10m"}} |        |       |
+    Then the batched client's outcomes are
+      | status | type      | reused |
+      | 500    | api_error |        |
+      | 500    | api_error | true   |
+    And the ledger holds 1 requests
+
   Scenario: Calls that differ in a byte or a beta are not equal
     Given the batched client with {"max_attempts": 1}
     When the batched client asks these in turn

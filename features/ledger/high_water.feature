@@ -48,6 +48,11 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       was adopted, with 3 requests of this ledger
       the ledger is recovered and may send again
       """
+    When a command runs: ledger show
+    Then the command line prints
+      """
+      batches: 1 collected, 1 rejected
+      """
     When a command runs: resume
     Then the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"
@@ -807,6 +812,67 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: resume
     Then the command line exits with 0
     And the API has taken 1 batches, and processed no request twice
+
+  Scenario: Results that the API never counts are adopted on the user's order, and not paid for again
+    Given a server that means harm, before an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    Given it answers the first 1000 API calls with no counts
+    When a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      ledger recover --force` adopts the 3 results that it sends
+      """
+    When a command runs: ledger recover --force
+    Then the command line exits with 0 and says
+      """
+      was adopted, with 3 requests of this ledger
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the API has processed 3 requests, none twice
+
+  Scenario: Results of a batch that the API does not send in full are adopted on the user's order, and not paid for again
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
+      """
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      the API does not send 1 of its results
+      ledger recover --force` adopts the 2 results that it sends; a request without one is sent again
+      """
+    When a command runs: ledger recover --force
+    Then the command line exits with 0 and says
+      """
+      was adopted, with 2 requests of this ledger
+      """
+    When the API has no faults any more
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has processed 4 requests in all
 
   Scenario Outline: An entry of the API's list that cannot be read may be what was forgotten: <what>
     Given a server that means harm, before an API

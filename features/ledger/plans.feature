@@ -36,6 +36,14 @@ Feature: No statement of a run reads a large table from end to end
     And the run is waited for
     Then the recorded statements with "AS first_due" read runs by ix_runs_unpackable or sqlite_autoindex_runs_1
 
+  Scenario: Sending a batch does not read every run of the ledger to find those that were cancelled
+    Given an API
+    And a batch provider
+    And the ledger's statements are recorded
+    When a run of 3 prompts is submitted
+    And the run is waited for
+    Then the recorded statements with "SET state" and "runs.cancelled IS NOT NULL" read runs by sqlite_autoindex_runs_1
+
   Scenario: A queue of jobs asks every two seconds what there is to do, and reads no request that has ended
     Given an API
     And a batch provider

@@ -5,20 +5,23 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     And a command's environment has CLAUDE_BATCH_SETTLING = 100ms
     And a command's environment has CLAUDE_BATCH_MAX_TURNS = 5
 
-  Scenario: A later turn is not taken for the first one, whose batch cannot be read yet
-    Given a command's file "asks.jsonl"
+  Scenario Outline: A later turn is not taken for the first one, whose batch cannot be read yet: <before>
+    Given a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
+    And a command's file "asks.jsonl"
       """
       {"id": "goes on", "prompt": "Search more [[sandbox:pause:2]]"}
       """
     And the API has the faults
       """
-      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}
+      <faults>
       """
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command waits 0.2 seconds
+    And a command runs: <looks>
     And a command runs: ledger backup copy.db
     And the API has no faults any more
     And a command's ledger may send at once
-    And a command runs: advance
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
     And a command waits 0.2 seconds
     And a command runs: advance
     And a command waits 0.2 seconds
@@ -41,6 +44,11 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
       | id      | ok | says            |
       | goes on | no | turns_forgotten |
     And the API has been paid 2 times, never twice for the same
+
+    Examples:
+      | before          | looks   | faults                                                                                    |
+      | it was not sent | status  | {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}  |
+      | it had failed   | advance | {"requests": [{"nth": [1], "outcome": "errored", "error": {"type": "overloaded_error"}}]} |
 
   Scenario: A later turn that has failed is not passed over before the first one is found
     Given a command's file "asks.jsonl"
@@ -204,9 +212,10 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
       | one | yes | Still searching (1). |
     And the API has been paid 2 times, never twice for the same
 
-  Scenario: Retrying a malformed answer to a forgotten turn starts its conversation with the first turn
+  Scenario: An answer that another line hides is neither paid for again nor passed over on the user's order
     Given a server that means harm, before an API
-    And it gives the results of every batch but the first with a string as content
+    And it gives the results of every batch but the first with an error nested once
+    And a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
     And a command's file "asks.jsonl"
       """
       {"id": "one", "prompt": "Search [[sandbox:pause:1]]"}
@@ -214,6 +223,58 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
     And a command runs: ledger backup copy.db
     And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      ledger recover --force` adopts the 1 result that it sends; a request that failed there
+      """
+    When a command runs: ledger recover --force
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line has written to "out.jsonl"
+      | id  | ok | says   |
+      | one | no | result |
+    And the API has been paid 2 times, never twice for the same
+
+  Scenario: A forgotten turn is not sent again on the user's order, although the turn before it is read only later
+    Given a command's file "asks.jsonl"
+      """
+      {"id": "goes on", "prompt": "Search more [[sandbox:pause:2]]"}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "nth": [1], "action": {"type": "error", "status": 404}}]}
+      """
+    And a command runs: ledger recover --force
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line has written to "out.jsonl"
+      | id      | ok | says            |
+      | goes on | no | turns_forgotten |
+    And the API has been paid 2 times, never twice for the same
+
+  Scenario: Retrying a malformed answer to a forgotten turn starts its conversation with the first turn
+    Given a command's environment has CLAUDE_BATCH_MAX_TURNS = 3
+    And a server that means harm, before an API
+    And a command's file "asks.jsonl"
+      """
+      {"id": "one", "prompt": "Search [[sandbox:pause:2]]"}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command runs: ledger backup copy.db
+    Given it gives the results of every batch but the first with a string as content
+    When a command waits 0.2 seconds
     And a command runs: advance
     And a command waits 0.2 seconds
     And a command's ledger is replaced by "copy.db"
@@ -227,7 +288,7 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     Then the command line exits with 0
     And the command line has written to "out.jsonl"
       | id  | ok  | says                 |
-      | one | yes | Still searching (1). |
+      | one | yes | Still searching (2). |
 
   Scenario Outline: A tool that may have run after the copy was made does not run again: <fault>
     Given a command's file "journeys.yaml"
@@ -321,15 +382,15 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     Then the command line exits with 1
     When a command runs: ledger backup copy.db
     And the API has no faults any more
-    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
-    Then the command line exits with 0
-    When a command's ledger is replaced by "copy.db"
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
     And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
     And a command runs: ledger recover
     Then the command line exits with 0
-    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
-    Then the command line exits with 0
-    And the command line has written to "out.jsonl"
+    When a command runs: resume
+    Then the command line has written to "out.jsonl"
       | id  | ok  | says                 |
       | one | yes | Still searching (1). |
     And the API has been paid 2 times, never twice for the same

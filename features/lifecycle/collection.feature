@@ -96,6 +96,20 @@ Feature: Collection stores every line once, whatever the stream does
       | before the judgement | between_results_and_state |
       | after the judgement  | after_collected           |
 
+  Scenario: A fault of the account uses up no attempt, also if small batches are judged together
+    Given an API that takes 3600 seconds for a batch
+    And the API has the faults
+      """
+      {"requests": [{"outcome": "errored", "error": {"type": "billing_error"}}]}
+      """
+    And a batch provider with {"drive": false, "max_requests": 1, "max_attempts": 1}
+    When a run of 2 prompts is stored without driving
+    And the ledger is advanced
+    And the API's clock goes 2 hours on
+    And the ledger is advanced
+    Then in the ledger the states of the requests are ["queued", "queued"]
+    And in the ledger the attempts of the requests are [0, 0]
+
   Scenario: A batch whose results are larger than those of a small one is collected alone
     Given an API that takes 3600 seconds for a batch
     And a limit of 1000 bytes in the results of a small batch

@@ -152,6 +152,19 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the API has seen 1 batch
     And 6 calls were paid for live, none twice
 
+  Scenario: a single call that does not run before its deadline says so
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529, "retry_after": 600}}]}
+      """
+    And a batch provider with {"deadline": "60s", "deadline_margin": "59s", "fallback": "none"}
+    When the actor is asked in vain: "hello"
+    Then the error is a BatchRequestError that says
+      """
+      the call did not run before its deadline, and `fallback: none` sends nothing live; nothing was billed for it
+      """
+
   Scenario: a call that joins calls which have met their deadline goes live at its margin, too
     Given an API
     And the API has the faults

@@ -80,6 +80,14 @@ Feature: Live calls of the ledger are made once, and survive the process
       | each {"type": "error", "status": 502, "json": false} | the call may have been paid for | 1 | 0 |
       | each {"type": "error", "status": 429, "json": false} | the call may have been paid for | 1 | 0 |
 
+  Scenario: live calls that the API does not answer count as an outage of a service
+    Given an API
+    And the API answers live calls with each {"type": "error", "status": 502, "json": false}
+    And a batch provider with {"mode": "live"}
+    When "hello" is asked with the key "k"
+    Then the call may have been paid for
+    And the provider notes an outage: 502
+
   Scenario Outline: an answer that does not prove that nothing was processed is not asked again: <status>
     Given an API
     And the API answers live calls with each {"type": "error", "status": <status>, "processed": <processed>}

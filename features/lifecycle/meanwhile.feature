@@ -188,21 +188,27 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then the status shows 2 requests canceled
     And the API was called 0 times by POST /v1/messages/batches
 
-  Scenario: An answer that comes while its request is sent again is taken, and paid for once
+  Scenario Outline: An answer that comes while its request is sent again is taken, and paid for once: <answered> of 3
     # Longer than a pass: a batch that has ended would be found, and no longer be unknown.
     Given an API that takes 3 seconds for a batch
     And the API has the faults
       """
-      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}],
+       "requests": [{"nth": <fails>, "outcome": "expired"}]}
       """
     And a batch provider with {"drive": false, "settling": 60}
-    When a run of 2 prompts is stored without driving
+    When a run of 3 prompts is stored without driving
     And the ledger is advanced
     And "claude-batch unknown" is told --resubmit
     And at the point before_armed the first sending's answers are collected
     And everything that is due is advanced until the run is finished
-    Then the status shows 2 requests succeeded
-    And the API has processed 2 requests, none twice
+    Then the status shows 3 requests succeeded
+    And the API has been paid 3 times, never twice for the same
+
+    Examples:
+      | answered | fails |
+      | 3        | []    |
+      | 2        | [1]   |
 
   Scenario: An upload that was given up because the disk was slow is no broken one
     Given an API

@@ -143,6 +143,20 @@ Feature: Results that are missing are fetched again for a day before they are lo
     And the run's cost becomes what the API's bill of 10 answers comes to
     And the API has processed 10 requests, none twice
 
+  Scenario: A missing result can be fetched although another batch has proved free since
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [2], "action": {"type": "drop_before"}},
+                 {"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
+      """
+    And a batch provider with {"settling": 6, "missing_after": 0.5, "max_requests": 2}
+    When a run of 4 prompts is submitted
+    Then in the ledger the sorted states of all requests come to be ["lost", "packed", "packed", "succeeded"]
+    And in the ledger the states of the batches come to be ["collected", "collected"]
+    When the API has no faults any more
+    Then the run's results are fetched again, and 2 are there
+
   Scenario: A missing result of a request that was given up is counted once when it is fetched
     Given an API
     And the API has the faults

@@ -525,6 +525,28 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     When the API's clock goes 2 hours on
     Then in the ledger the states of the requests come to be ["succeeded", "succeeded", "succeeded"]
 
+  Scenario: A late answer that is malformed does not keep its request from being sent again
+    Given a server that means harm, before an API that takes 36000 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "create", "action": {"type": "error", "status": 429}}]}
+      """
+    And it gives the second of three results with a string as content
+    And a batch provider with {"settling": 1, "on_unknown": "resubmit", "resubmit_after": 0}
+    When a run of these prompts is submitted
+      | prompt |
+      | one    |
+      | two    |
+      | three  |
+    Then a batch of the run becomes unknown
+    And in the ledger the sendings of the requests come to be [1, 1, 1]
+    When the API's clock goes 24 hours on
+    Then in the ledger the states of the batches come to be ["collected", "packed", "packed"]
+    When the server means no harm any more
+    And the API has no faults any more
+    Then in the ledger the states of the requests come to be ["succeeded", "packed", "succeeded"]
+
   Scenario: A late failure of one sending decides nothing about a later one that is in doubt too
     Given an API
     And the API has the faults
@@ -537,17 +559,18 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | prompt                                    |
       | [[sandbox:errored:invalid_request_error]] |
       | [[sandbox:errored:api_error]]             |
+      | hello                                     |
     Then a batch of the run becomes unknown
     When "claude-batch unknown" is told --resubmit
     Then in the ledger the states of the batches come to be ["unknown", "unknown", "unknown"]
     When "claude-batch unknown" is told --give-up
     And the API's clock goes 2 hours on
-    Then in the ledger the counts of results come to be [2]
-    And in the ledger the states of the requests are ["lost", "lost"]
+    Then in the ledger the counts of results come to be [3]
+    And in the ledger the states of the requests come to be ["lost", "lost", "succeeded"]
     When the API's clock goes 9 hours on
-    Then in the ledger the counts of results come to be [4]
-    And in the ledger the states of the requests come to be ["errored", "errored"]
-    And in the ledger the attempts of the requests are [1, 1]
+    Then in the ledger the counts of results come to be [6]
+    And in the ledger the states of the requests come to be ["errored", "errored", "succeeded"]
+    And in the ledger the attempts of the requests are [1, 1, 1]
     And the API has seen 3 batches
 
   Scenario: A failure that is fetched late ends no request of which an earlier sending is in doubt
@@ -689,6 +712,19 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the API has seen 0 batches
     # If they are asked for again, no number of a sending is used twice.
     And in the ledger the sendings of the requests are [1, 1]
+
+  Scenario: A request that was sent again on order ends canceled if its first sending has proved free
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}},
+                 {"route": "create", "action": {"type": "error", "status": 429}}]}
+      """
+    And a batch provider with {"settling": 1, "on_unknown": "resubmit", "resubmit_after": 0}
+    When a run of 1 prompts is submitted
+    Then in the ledger the states of the batches come to be ["rejected", "packed"]
+    When the run is cancelled
+    Then the status shows 1 requests canceled
 
   Scenario: A cancelled sending that was accepted is cancelled once it is proved
     Given an API that takes 1 seconds for a batch

@@ -903,6 +903,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | where the price of the success comes twice                      | 7     | 0    |
       | where its price comes after the next turn                       | 7     | 100  |
       | where a success without a price has its next turn first         | 0     | 300  |
+      | where a line is late, as its request waits elsewhere            | 7     | 0    |
 
   Scenario: The price of an answer that comes later is spent by its own run
     Given a batch of 1 and 2 requests of two runs that was sent under budgets, each with a reservation of 100

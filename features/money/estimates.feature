@@ -263,17 +263,37 @@ Feature: The cost of a run is estimated before it is sent
     When a command runs: run --model claude-haiku-4-5 --budget 0.03 asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
-      a budget of $0.03 cannot reserve $0.04
+      the run's budget can reserve at most $0.03 now, not $0.04
       2 requests are held: the run's budget is $0.03, $0 of it spent
       ; wait for earlier answers, or raise it with `claude-batch budget RUN USD`
       """
     When a command runs: run --model claude-haiku-4-5 --max-tokens 10 --budget 0.03 asks.jsonl -o out.jsonl
     Then the command line exits with 0
-    And the command line does not say: cannot reserve
+    And the command line does not say: can reserve at most
     When a command runs: run --model claude-haiku-4-5 --max-tokens 4000 --budget 0.0001 asks.jsonl -o out.jsonl
     Then the command line exits with 3 and says
       """
-      a budget of $0.0001 cannot reserve $0.0443 at once, so requests wait for earlier answers
+      the run's budget can reserve at most $0.0001 now, not $0.0443, so not all requests are sent together
+      """
+    And the command line does not say: wait for earlier answers
+
+  Scenario: A budget of an actor or a day that cannot reserve a whole run is reported like the run's own
+    Given a command's API
+    And a command's file "asks.jsonl" of 4 prompts
+    When a command runs: run --model claude-haiku-4-5 --daily-budget 0.03 --budget 5 asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      the budget of this day (UTC) can reserve at most $0.03 now, not $0.04
+      """
+    When a command runs: budget --daily 5
+    And a command runs: run --new --model claude-haiku-4-5 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line does not say: can reserve at most
+    Given a command's environment has CLAUDE_BATCH_ACTOR_BUDGET_USD = 0.03
+    When a command runs: run --new --model claude-haiku-4-5 asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      the budget of the actor local/command-line can reserve at most $0.02966 now, not $0.04
       """
 
   Scenario Outline: Each request of a large run counts for its confirmation: <what>

@@ -57,6 +57,17 @@ Feature: A ledger on PostgreSQL
       """
       it was not changed. Name another schema, with ?schema=NAME in the URL
       """
+    When a command runs: status
+    Then the command line exits with 2 and says
+      """
+      is a database, but not a ledger of claude-batch
+      """
+    When a command runs: doctor
+    Then the command line exits with 2
+    And the command line prints
+      """
+      is a database, but not a ledger of claude-batch
+      """
 
   Scenario: A worker says which schema it cannot work in
     When a command runs: worker --schema other --ledger ledger.db

@@ -17,6 +17,22 @@ Feature: What processes read again and again does not grow with the runs that ar
       | the dashboard          |
       | a process that drives  |
 
+  Scenario Outline: What waits is found without reading the requests that have ended: <reader>
+    Given a PostgreSQL server
+    And a command's API
+    And a ledger on that server
+    And a command's file "prompts.jsonl" of 20 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    And the ledger has 3000 older runs like that one, of 20 requests
+    And <reader> has read the ledger, and reads it after each of 2 commits
+    Then its statements read fewer than 100000 runs, requests, params and results
+
+    Examples:
+      | reader                                         |
+      | a process that packs batches                   |
+      | a process that makes live calls                |
+      | a process that makes live calls stored of late |
+
   Scenario: A finished run that is asked again is seen to be open again
     Given a PostgreSQL server
     And a command's API

@@ -57,6 +57,15 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
     And outcome 4 is a BatchRequestError that was canceled with None
     And outcome 5 is a BatchRequestError that was errored with overloaded_error
 
+  Scenario: The error of a single call names the call, which has no position for its caller
+    Given an API
+    And a batch provider
+    When the actor is asked in vain: "[[sandbox:errored:invalid_request_error]] bad"
+    Then the error is a BatchRequestError that says
+      """
+      the call in batch msgbatch_
+      """
+
   Scenario: Passing failures are tried again in a next batch, others are not
     Given an API
     And a batch provider

@@ -41,6 +41,7 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.make_actor("claude-haiku-4-5", name="n" * 251)            | ActorConfigurationError: `name`: the name has 257 characters; at most 256 are possible         |
       | actor.respond_sync("a", key="é" * 513)                       | InvalidRequestError: the key of a single call has 1,026 bytes; at most 1,024 are possible    |
       | actor.respond_sync(cb.ActorRequest("a", options={"betas": ["b" * 200 + str(n) for n in range(10)]})) | InvalidRequestError: the betas have 2,019 characters together; at most 2,000 are possible |
+      | actor.respond_sync(cb.ActorRequest("a", options={"betas": ["b" * 257]})) | InvalidRequestError: a beta 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' is not a word of 1 to 256 printable ASCII characters; correct it |
     And in the ledger the states of the requests are []
 
   Scenario: A class is given in place of an object
@@ -154,6 +155,8 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ActorConfiguration(model="m", tools=[len])                       | ValidationError: 1 validation error for ActorConfiguration            |
       | cb.ActorConfiguration(model="m", config={"tools": (cb.tool(lambda: 1, name="a"),)}) | ValidationError: 1 validation error for ActorConfiguration |
       | cb.Actor(cb.ActorConfiguration(model="m", batch_processing={"budget_usd": 1}), live.provider) | ActorConfigurationError: actor local/actor has a budget, which 'claude' does not keep; remove the budget, or bind the actor to a ClaudeBatchProvider |
+      | live.provider.respond_sync(cb.ActorConfiguration(name="tests/spender", model="m", batch_processing={"actor_budget_usd": 1}), "a") | ActorConfigurationError: actor tests/spender has a budget, which 'claude' does not keep; remove the budget, or bind the actor to a ClaudeBatchProvider |
+      | list(live.provider.respond_all_sync(cb.ActorConfiguration(name="tests/spender", model="m", batch_processing={"actor_budget_usd": 1}), ["a"])) | ActorConfigurationError: actor tests/spender has a budget, which 'claude' does not keep; remove the budget, or bind the actor to a ClaudeBatchProvider |
       | actor.respond_sync(cb.ActorRequest("a", options={"temperature": float("nan")})) | InvalidRequestError: the params cannot be written as JSON: `temperature` is not a finite number |
       | actor.respond_sync(cb.ActorRequest(params={"messages": [{"role": "user", "content": "a"}], "metadata": {"a": [1, float("-inf")]}})) | InvalidRequestError: the params cannot be written as JSON: `metadata.a.1` is not a finite number |
       | run.export_sync("out.jsonl", "xlsx")                                | ActorConfigurationError: format: 'xlsx' is unknown; the formats are: jsonl, csv, csv-safe |
@@ -191,12 +194,15 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | actor.respond_sync("a", poll="1s") | TypeError: there is no setting 'poll'; did you mean 'poll_interval'? |
       | actor.submit_sync(["a"], ordred=True) | TypeError: there is no setting 'ordred'; did you mean 'ordered'? (it belongs to respond_all, run and Run.results) |
       | actor.submit_sync(["a"], nwe=True) | TypeError: there is no setting 'nwe'; did you mean 'new'? (it belongs to respond_all, run and submit) |
+      | actor.respond_sync("a", prices="p.yml") | TypeError: there is no setting 'prices'; it belongs to load_actor, make_actor and ClaudeBatchProvider |
+      | actor.submit_sync(["a"], daily_budget=5) | TypeError: there is no setting 'daily_budget'; did you mean 'daily_budget_usd'? (it belongs to load_actor, |
       | actor.submit_sync(["a"], live=True) | TypeError: there is no setting 'live'; requests are sent live with `mode="live"` |
       | actor.submit_sync(["a"], batch=True) | TypeError: there is no setting 'batch'; requests travel in batches with `mode="batch"` |
       | list(actor.respond_all_sync(["a"], progres=True)) | TypeError: there is no setting 'progres'; did you mean 'progress'? |
       | cb.ClaudeBatchProvider(ledgr="x.db") | TypeError: there is no setting 'ledgr'; did you mean 'ledger'? |
       | cb.ClaudeProvider(concurency=3) | TypeError: there is no setting 'concurency'; did you mean 'concurrency'? |
       | cb.make_actor("m", max_token=5) | ActorConfigurationError: provider claude-batch has no setting 'max_token'; did you mean 'max_tokens'? (the most tokens of an answer are `max_tokens=` of make_actor |
+      | cb.make_actor("m", budget_per_day=5) | ActorConfigurationError: provider claude-batch has no setting 'budget_per_day'; did you mean 'daily_budget_usd'? |
       | cb.make_actor("m", ledgr="x.db") | ActorConfigurationError: provider claude-batch has no setting 'ledgr'; did you mean 'ledger'? |
       | cb.load_actor("examples/actors/reviewer.yaml", max_tokens=5) | ActorConfigurationError: provider claude-batch has no setting 'max_tokens'; the most tokens of an answer are |
       | cb.load_actor("examples/actors/reviewer.yaml", budget=5) | ActorConfigurationError: provider claude-batch has no setting 'budget'; the most that a run may cost is `budget_usd=` |

@@ -45,6 +45,15 @@ Feature: The API looks at one request of each shape before a run is sent
       | 101      | 3      | 3     |
       | 120      | 60     | 50    |
 
+  Scenario: A turn of a thread is not checked, because the API counts no thread
+    Given an API
+    And a batch provider with {"preflight": true}
+    When a run is asked of these requests
+      | request                                                                                                                                                                              |
+      | {"params": {"thread": {"type": "continue", "previous_message_id": "m"}, "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]}]}} |
+    Then all of them are answered
+    And the API has counted tokens 0 times
+
   Scenario: A run that is stored on an event loop raises the same error
     Given an API
     And a batch provider

@@ -89,8 +89,8 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | halted                | fix the cause, then run `claude-batch resume`; halted for                                                      |
       | queued                | queued; it will be sent automatically                                                                          |
       | unknown               | it is unknown whether the API accepted 1 batch with 1 request                                                  |
-      | cancelling            | the run was cancelled: its batches at the API end soon, and the results so far are kept                        |
-      | unknown and cancelled | the run was cancelled: its batches at the API end soon, and the results so far are kept; it is unknown whether |
+      | cancelling            | the run was cancelled: what the API has of it ends soon, and the results so far are kept                       |
+      | unknown and cancelled | the run was cancelled: what the API has of it ends soon, and the results so far are kept; it is unknown whether |
 
   Scenario Outline: A run that nobody drives is not said to be parked where more is known: <state>
     Given an API that takes 3600 seconds for a batch

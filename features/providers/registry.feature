@@ -128,13 +128,17 @@ Feature: The registry finds who answers for an actor
       | {"model": "m", "provider": "anthropic"} | anthropic |
 
   Scenario: a setting that only the other Claude takes is no fault, and one that no Claude takes is refused
+    Given a program that logs
     Then the registry by default finds Claude as follows
       | batches | settings                                            | provider            | error                  |
       | no      | {"ledger": "x.db", "linger": "1s", "concurrency": 3} | ClaudeProvider      |                        |
       | yes     | {"concurrency": 3, "linger": "1s"}                  | ClaudeBatchProvider |                        |
+      | yes     | {"timeout": 60, "max_retries": null}                | ClaudeBatchProvider |                        |
       | no      | {"lingre": 1}                                       |                     | did you mean 'linger'? |
       | yes     | {"lingre": 1}                                       |                     | did you mean 'linger'? |
       | yes     | {"zzz": 1}                                          |                     | no setting 'zzz'       |
+    And the log has 2 line that says "no effect on an actor with `batch_processing`"
+    And the log has 1 line that says "timeout: no effect on an actor with `batch_processing`; the longest wait is `max_wait=`"
 
   Scenario: A budget of an actor that has no ledger is refused, because nothing would keep it
     Then the registry by default finds Claude as follows

@@ -181,6 +181,28 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
     Then the error is a BatchTimeoutError
     And the status shows 2 requests canceled
 
+  Scenario: Requests of an unknown sending that are sent again are waited for as long as a new run
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
+      """
+    When this program runs
+      """
+      with cb.ClaudeBatchProvider(**{**settings, "max_wait": 2, "settling": 60}) as provider:
+          run = provider.store(asker, ["one"])
+          try:
+              run.wait_sync()
+          except cb.BatchTimeoutError:
+              print(run.resubmit_unknown_sync(), "is sent again")
+          print(run.wait_sync().counts["succeeded"], "is answered")
+      """
+    Then the program has printed
+      """
+      1 is sent again
+      1 is answered
+      """
+
   Scenario: An empty run is refused
     Given an API
     And a batch provider

@@ -48,9 +48,8 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | params                                                                             | kind                  | message                          |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"content": "x"}]}                           | invalid_request_error | messages.0.role: Field required |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": 7}]}             | invalid_request_error | messages.0.content: Input should be a valid string or list |
-      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": ""}]}            | invalid_request_error | messages.0.content: must not be empty |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": ""}]}            | invalid_request_error | messages.0: user messages must have non-empty content |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "pope", "content": "x"}]}           | invalid_request_error | messages.0.role: Input should be |
-      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "assistant", "content": "x"}]}      | invalid_request_error | first message must |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "text", "text": "y"}, {"type": "document"}]}]} | invalid_request_error | messages.1.content.1: document blocks |
 
     Examples: Output and tools
@@ -88,6 +87,7 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text"}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | system.0.text: Field required |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": ""}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | text content blocks must be non-empty |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text"}]}]} | invalid_request_error | messages.0.content.0.text.text: Field required |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cachecontrol": {}}]}]} | invalid_request_error | messages.0.content.0.text.cachecontrol: Extra inputs are not permitted |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": 7}]}]} | invalid_request_error | text.text: Input should be a valid string |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]} | invalid_request_error | messages: text content blocks must be non-empty |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document"}]}]} | invalid_request_error | messages.0.content.0.document.source: Field required |
@@ -102,6 +102,7 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "eA=="}}]}]} | invalid_request_error | image.source.base64.media_type: Input should be 'image/jpeg' |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "eA=="}}]}]} | invalid_request_error | document.source.base64.media_type: Input should be 'application/pdf' |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "{"}]} | invalid_request_error | does not support assistant message prefill |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "look", "input_schema": {"type": "object"}}], "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "{"}]} | invalid_request_error | does not support assistant message prefill |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": "x", "cache_control": {"type": "persistent"}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | cache_control.type: Input should be 'ephemeral' |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "2h"}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | cache_control.ephemeral.ttl: Input should be '5m' or '1h' |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "1h"}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | must not come after a ttl='5m' |
@@ -163,6 +164,27 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       """
       {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"},
        {"role": "assistant", "content": [{"type": "document", "source": {"type": "text", "data": "y"}}]}, {"role": "assistant", "content": "z"}, {"role": "user", "content": "y"}]}
+      """
+    Then the sandbox's line for "r0" succeeded
+
+  Scenario: An assistant's message may be empty, and the first, and a tool may return an empty text
+    Given a sandbox
+    When the sandbox is sent a batch with the params under "2026-10-21" with beta "none"
+      """
+      {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "assistant", "content": "x"},
+       {"role": "user", "content": "y"}, {"role": "assistant", "content": []}, {"role": "user", "content": "z"},
+       {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}]},
+       {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": ""}]}]},
+       {"role": "assistant", "content": ""}]}
+      """
+    Then the sandbox's line for "r0" succeeded
+
+  Scenario: A conversation to be compacted may end with the assistant's message
+    Given a sandbox
+    When the sandbox is sent a batch with the params under "2026-10-21" with beta "compact-1"
+      """
+      {"model": "claude-opus-4-6", "max_tokens": 9, "compaction": {"type": "summarize"},
+       "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}
       """
     Then the sandbox's line for "r0" succeeded
 

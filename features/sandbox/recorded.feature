@@ -125,6 +125,8 @@ Feature: The sandbox answers as the recorded service does
       | GET /v1/models/claude-opus-5-5   | max_tokens       | 128000                    |
       | GET /v1/models/claude-haiku-4.5  | error.message    | model: claude-haiku-4.5   |
       | GET /v1/models                   | first_id         | claude-opus-5-5           |
+      | GET /v1/models?limit=2           | last_id          | claude-sonnet-5-5         |
+      | GET /v1/models?limit=1001        | error.message    | limit: Input should be from 1 to 1000 |
 
   Scenario: Some models think unasked, some only if asked
     Given a sandbox

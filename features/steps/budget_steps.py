@@ -346,6 +346,10 @@ def _(context: Context, how: str) -> None:
             tx.execute(update(batches).values(next_check=2.0))
             assert collected_batches.give_successes(tx, batch) == 1
             go_on(tx)
+        if "waits elsewhere" in how:
+            tx.execute(update(requests).where(requests.c.seq == 1).values(batch_id=None))
+            assert collected_batches.give_successes(tx, batch) == 0
+            return
         complete = Complete(context.batch, stored, may_be_billed, "hides" in how)
         collected_batches.finish_collections(tx, [complete], now=2.0)
         if "after the next turn" in how:

@@ -155,7 +155,7 @@ def _(answer: str) -> dict[str, object]:
 
 @rule("calls of the API that end so are reported")
 def _(ends: str) -> dict[str, object]:
-    """Each end is the minute of a call and what came: an answer, a 502 of a proxy, or a fault."""
+    """Each end is a call's minute and what came: an answer, a proxy's 502, a fault; also live."""
     outage = Outage("http://there/")
     with (
         mock.patch("claude_batch.wire.batches_client._log") as log,
@@ -164,7 +164,7 @@ def _(ends: str) -> dict[str, object]:
         for each in ends.split(", "):
             at, came = each.split(" ", 1)
             clock.return_value = 1000.0 + 60.0 * float(at)
-            outage.note(_ENDS[came])
+            outage.note(_ENDS[came.removeprefix("live ")], live=came.startswith("live "))
         lines = [call.args[0] % call.args[1:] for call in log.method_calls]
         return {"log": "; ".join(lines), "not_ready": outage.why() or ""}
 

@@ -176,6 +176,12 @@ def _(context: Context) -> None:
     assert isinstance(outcome, cb.ActorResponse) and outcome.via == "live", outcome
 
 
+@then("the provider notes an outage: {words}")
+def _(context: Context, words: str) -> None:
+    outage = context.provider.session().client.outage
+    assert outage._since is not None and words in outage._words(), outage._reason
+
+
 @then("the call may have been paid for")
 def _(context: Context) -> None:
     [outcome] = context.outcomes

@@ -75,7 +75,7 @@ def _(context: Context, words: str, table: str, index: str) -> None:
         for statement, plan in _plans(context)
         if all(part in statement for part in parts)
         for line in plan
-        if f" {table} " in line
+        if f" {table} " in f"{line} "
     ]
     assert plans, f"no recorded statement has {words!r}"
     ways = [

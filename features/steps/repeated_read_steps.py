@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import Any
+from contextlib import ExitStack, suppress
+from typing import Any, Literal
+from unittest import mock
 
 import psycopg
 from behave import then, when
@@ -14,33 +16,62 @@ from behave.runner import Context
 from sqlalchemy import Engine, event, true
 from staging import until
 
-from claude_batch import ClaudeBatchProvider
+from claude_batch import ClaudeBatchProvider, make_actor
 from claude_batch.cli.status_report import StatusReader
 from claude_batch.core.states import RequestState
 from claude_batch.dashboard.ledger_reader import LedgerReader
-from claude_batch.ledger import transitions
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger import live_calls, transitions
+from claude_batch.ledger.backends.postgres import PostgresBackend, compiled
+from claude_batch.ledger.store import Leader, Ledger, Transaction
+from claude_batch.ledger.submissions import begin_epoch
+from claude_batch.lifecycle.packer import pack_due
 
 LARGE = {"runs", "requests", "params", "results"}
 
 
+class Undone(Exception):
+    """Rolls back what a statement that was explained has done."""
+
+
+RUNS = """INSERT INTO runs SELECT (jsonb_populate_record(runs, jsonb_build_object(
+    'id', 'run-' || number, 'digest', number::text, 'created', created - number,
+    'output', null))).* FROM runs, generate_series(1, %s) number"""
+REQUESTS = """INSERT INTO requests SELECT (jsonb_populate_record(requests, jsonb_build_object(
+    'seq', seq + 20 * number, 'id', number || '-' || position,
+    'run_id', 'run-' || number))).* FROM requests, generate_series(1, %s) number"""
+
+
 @when("the ledger has {count:d} older runs like that one")
-def _(context: Context, count: int) -> None:
-    words = """INSERT INTO runs SELECT (jsonb_populate_record(runs, jsonb_build_object(
-        'id', 'run-' || number, 'digest', number::text, 'created', created - number,
-        'output', null))).* FROM runs, generate_series(1, %s) number"""
+@when("the ledger has {count:d} older runs like that one, of 20 {requests:w}")
+def _(context: Context, count: int, requests: str = "") -> None:
     with psycopg.connect(context.url) as connection:
         connection.execute("SET search_path TO claude_batch")
-        connection.execute(words, [count])
+        for words in (RUNS, REQUESTS) if requests else (RUNS,):
+            connection.execute(words, [count])
 
 
 @when("{reader} has read the ledger, and reads it after each of {count:d} commits")
 def _(context: Context, reader: str, count: int) -> None:
-    context.statements = []
+    context.read = Counter[str]()
 
-    def record(_: Any, __: Any, words: str, values: Any, *___: Any) -> None:
-        if words.lstrip().startswith(("SELECT", "UPDATE")) and "set_config" not in words:
-            context.statements.append((words, values))
+    def record(connection: Any, _: Any, words: str, values: Any, __: Any, many: bool) -> None:
+        reads = words.lstrip().startswith(("SELECT", "UPDATE")) and "set_config" not in words
+        if reads and not many:
+            explain(connection.connection.dbapi_connection, words, values)
+
+    def explain(connection: Any, words: str, values: Any) -> None:
+        with suppress(Undone), connection.transaction():
+            explained = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {words}", values)
+            context.read[words] += sum(_rows_of(explained.fetchone()[0][0]["Plan"]))
+            raise Undone
+
+    pages = PostgresBackend.row_pages
+
+    def record_pages(self: PostgresBackend, tx: Any, statement: Any, values: Any) -> Any:
+        words, constants = compiled(tx, statement)
+        cursor = f"DECLARE explained CURSOR FOR {words}"
+        explain(tx.connection.dbapi_connection, cursor, {**constants, **values})
+        return pages(self, tx, statement, values)
 
     writer = Ledger(context.url)
     context.add_cleanup(writer.close)
@@ -48,6 +79,7 @@ def _(context: Context, reader: str, count: int) -> None:
         read = _reader(reader, opened)
         read()
         event.listen(Engine, "before_cursor_execute", record)
+        opened.enter_context(mock.patch.object(PostgresBackend, "row_pages", record_pages))
         try:
             for _time in range(count):
                 writer.prove_writable()
@@ -68,6 +100,22 @@ def _reader(reader: str, opened: ExitStack) -> Callable[[], object]:
         pages.start(lambda: None)
         until(lambda: pages.snapshot.added_up)
         return pages.read_again
+    if reader.startswith("a process that packs") or "live calls" in reader:
+        mode: Literal["live", "batch"] = "live" if "live" in reader else "batch"
+        provider = ClaudeBatchProvider(drive=False, max_requests=1000, mode=mode)
+        opened.callback(provider.close)
+        statistics = opened.enter_context(psycopg.connect(url, autocommit=True))
+        statistics.execute("ANALYZE")
+        configuration = make_actor("claude-haiku-4-5").configuration
+        provider.store(configuration, [f"prompt {number}" for number in range(12000)])
+        if "of late" not in reader:
+            statistics.execute("ANALYZE")
+        ledger = provider.opening().result()[0].ledger
+        if mode == "live":
+            return lambda: ledger.query(_waiting_calls)
+        with ledger.write() as tx:
+            leader = Leader(1, begin_epoch(tx, 1))
+        return lambda: pack_due(ledger, leader, ledger.now())
     assert reader == "a process that drives", reader
     provider = opened.enter_context(ClaudeBatchProvider())
     engine, _ = provider.opening().result()
@@ -75,27 +123,22 @@ def _reader(reader: str, opened: ExitStack) -> Callable[[], object]:
     return lambda: time.sleep(1.5)  # it wakes by the commit's notice
 
 
+def _waiting_calls(tx: Transaction) -> list[object]:
+    return [live_calls.request(tx, seq) for seq, _ in live_calls.waiting(tx, 1, 10, room={})]
+
+
 @then("its statements read fewer than {count:d} runs, requests, params and results")
 def _(context: Context, count: int) -> None:
-    assert len(context.statements) > 10, context.statements
-    read: dict[str, float] = {}
-    with psycopg.connect(context.url) as connection:
-        connection.execute("SET search_path TO claude_batch")
-        for words, values in context.statements:
-            explained = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {words}", values)
-            row = explained.fetchone()
-            assert row is not None
-            rows = sum(_rows_of(row[0][0]["Plan"]))
-            read[words] = read.get(words, 0) + rows
-        connection.rollback()
-    assert sum(read.values()) < count, {words: rows for words, rows in read.items() if rows}
+    assert context.read
+    assert sum(context.read.values()) < count, context.read.most_common(5)
 
 
 def _rows_of(plan: dict[str, Any]) -> Iterator[float]:
-    """Yield how many rows of a large table each node of a plan has read."""
+    """Yield how many rows of a large table each node of a plan has read, or compared in vain."""
     if plan.get("Relation Name") in LARGE:
         rows = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
         yield rows * plan["Actual Loops"]
+    yield plan.get("Rows Removed by Join Filter", 0) * plan["Actual Loops"]
     if plan["Node Type"] == "Bitmap Index Scan":
         yield plan["Actual Rows"] * plan["Actual Loops"]
     for each in plan.get("Plans", []):

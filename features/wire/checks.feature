@@ -82,7 +82,6 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-opus-5-5", "messages": ["hello"]} | message 1 must be a mapping of role and content, not str |
       | {"model": "claude-opus-5-5", "messages": [{"role": "robot", "content": "a"}]} | message 1: unknown role 'robot' |
       | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": {"type": "text"}}]} | message 1: its content must be a text or a list of blocks |
-      | {"model": "claude-opus-5-5", "messages": [{"role": "assistant", "content": "a"}]} | message 1 has the role `assistant` |
       | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": "a"}, {"role": "user", "content": []}]} | message 2 has no content |
       | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "document", "source": {"type": "url", "url": "u"}}]}]} | message 2, block 1: a document in an assistant's message is not allowed since API version 2026-10-21; put it into a user's |
       | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "a"}}]}]} | message 1, block 1: `media_type: image/tiff` is not allowed in a block of type image; use image/jpeg, |
@@ -128,21 +127,32 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}, {"role": "assistant", "content": "b"}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}]} | message 5: the `tool_use_id` 't' of a result is that of no call (`tool_use`) in the message before |
       | {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}]} | message 1: the `tool_use_id` 't' of a result is that of no call |
       | {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}], "thread": {"type": "continue", "id": "x"}} | |
+      | {"messages": [], "thread": {"type": "continue", "id": "x"}} | |
+      | {"messages": [], "thread": {"type": "create"}} | `messages` is missing or empty |
       | {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "t"}]}]} | message 1: `tool_use` blocks belong into assistant's messages |
       | {"messages": [{"role": "user", "content": " \n"}, {"role": "user", "content": "a"}]} | message 1 has only whitespace, which the API does not accept |
       | {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]} | message 1, block 1: its `text` is empty, which the API does not accept |
-      | {"messages": [{"role": "user", "content": [{"type": "text", "text": "\n"}]}]} | message 1, block 1: its `text` is only whitespace, which the API does not accept |
+      | {"messages": [{"role": "user", "content": [{"type": "text", "text": "\n"}]}]} | message 1 has only whitespace, which the API does not accept |
+      | {"messages": [{"role": "user", "content": " "}]} | message 1 has only whitespace, which the API does not accept |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": " "}]}, {"role": "user", "content": "b"}]} | message 2 has only whitespace |
       | {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}]} | message 1, block 1: the type `image_url` is OpenAI's; write {type: image, source: …} |
       | {"system": [{"type": "text", "text": ""}]} | `system`: block 1: its `text` is empty |
       | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "{"}]} | claude-opus-4-6 does not accept an `assistant` message as the last one (prefill); end with a `user` message |
       | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": "{"}]}]} | claude-opus-4-6 does not accept an `assistant` message as the last one |
       | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "tools": [{"type": "web_search_20250305", "name": "web_search"}]} | |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "compaction": {"type": "summarize"}} | |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "fallback_credit_token": "t"} | |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]} | |
       | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "{"}]} | |
       | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "{ "}]} | the last message ends with whitespace, which the API does not accept; remove it |
       | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "adaptive"}} | claude-haiku-4-5 does not accept `thinking: {type: adaptive}`; use `{type: enabled, budget_tokens: …}` |
       | {"tools": [{"name": "a"}]} | tool 1: it has no `input_schema` |
       | {"model": "claude-haiku-4-5", "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "b"}} | `tool_choice` names 'b', which is no tool; the tools are a |
       | {"model": "claude-haiku-4-5", "tools": [{"name": "a", "input_schema": {}}, {"type": "mcp_toolset"}], "tool_choice": {"type": "tool", "name": "b"}} | |
+      | {"model": "claude-haiku-4-5", "tools": [{"name": "a", "input_schema": {}}], "mcp_servers": [{"type": "url", "name": "s", "url": "u"}], "tool_choice": {"type": "tool", "name": "b"}} | |
+      | {"model": "claude-haiku-4-5", "tools": [{"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "b"}, "messages": [{"role": "user", "content": "a"}, {"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"name": "b", "input_schema": {}}}}]}, {"role": "user", "content": "c"}]} | |
+      | {"model": "claude-haiku-4-5", "tool_choice": {"type": "any"}, "thread": {"type": "continue", "previous_message_id": "m"}} | |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "a"}, {"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"name": "b", "input_schema": {}}}}]}, {"role": "assistant", "content": "c"}]} | |
       | {"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral", "ttl": "1h"}}], "messages": [{"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]}]} | |
       | {"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}], "messages": [{"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]}]} | a `cache_control` of `ttl: 1h` stands after one of `5m` |
       | {"tools": [{"name": "a", "input_schema": {}, "cache_control": {"type": "ephemeral"}}], "cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]}]} | |
@@ -183,4 +193,7 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"tools": [{"type": "mcp_toolset", "mcp_server_name": "s"}, {"type": "web_search_20260601", "name": "web_search"}], "tool_choice": {"type": "auto"}} |  |
       | {"messages": [{"role": "user", "content": [{"type": "of_tomorrow", "source": 5}, {"type": "document", "source": {"type": "file", "file_id": "f"}}]}]} |  |
       | {"messages": [{"role": "user", "content": ["of tomorrow", {"type": "text", "text": "a"}]}], "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {}, "additionalProperties": false}}}} |  |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": "\n\n"}, {"type": "tool_use", "id": "t"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}, {"type": "text", "text": " "}]}]} |  |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": []}, {"role": "user", "content": "b"}, {"role": "assistant", "content": ""}, {"role": "user", "content": "c"}]} |  |
+      | {"messages": [{"role": "assistant", "content": [{"type": "compaction", "content": "a"}]}, {"role": "system", "content": "", "output_config": {"effort": "low"}}, {"role": "user", "content": "b"}]} |  |
       | {"output_config": {"effort": "low", "format": null}, "stop_sequences": ["a"], "of_tomorrow": 1} |  |

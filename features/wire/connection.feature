@@ -114,12 +114,17 @@ Feature: The connection speaks as the official SDK does
     Then calls of the API that end so are reported as follows
       | ends                                | log                                                                                                    | not ready                                     |
       | 0 answer, 1 fault, 1.5 fault        |                                                                                                        |                                               |
-      | 0 answer, 1 fault, 2 fault          | http://there cannot be reached: ConnectError. Check the… It has not answered for 60s; nothing is lost… |                                               |
+      | 0 answer, 1 fault, 2 fault          | http://there cannot be reached: ConnectError. Check the… It has not answered for 60s; what waits is kept… |                                               |
       | 0 answer, 1 502, 60 502, 62 502     | http://there cannot be reached: 502… for 59m…                                                          | http://there cannot be reached: 502…          |
       | 0 answer, 1 502, 2 502, 63 502      | http://there…for 60s…; http://there…for 1h 2m…                                                         | http://there cannot be reached: 502…          |
       | 0 answer, 1 fault, 5 fault, 12 busy | http://there…for 4m…; http://there answers again, after 11m                                            |                                               |
       | 0 fault                             |                                                                                                        | http://there cannot be reached: ConnectError… |
       | 0 fault, 0.1 answer                 |                                                                                                        |                                               |
+      | 0 answer, 1 live fault, 12 live 502 | http://there…502… for 11m…                                                                             | http://there cannot be reached: 502…          |
+      | 0 answer, 1 live 502, 2 answer, 3 live 502 | http://there cannot be reached: 502… for 2m…                                                    |                                               |
+      | 0 answer, 1 fault, 5 fault, 6 live answer  | http://there…for 4m…                                                                            |                                               |
+      | 0 answer, 1 fault, 5 fault, 6 live fault, 7 answer, 8 live answer | http://there…for 4m…; http://there answers again, after 7m               |                                               |
+      | 0 answer, 1 live fault, 12 answer, 20 answer, 30 live fault |                                                                                |                                               |
 
   Scenario: A header of one's own is masked in what is received, unless it is harmless
     Then messages are shown with a header of one's own as follows

@@ -555,6 +555,15 @@ class ActorConfiguration(BaseModel):
                 "run this one"
             )
 
+    def refuse_budget(self, provider: str) -> None:
+        """Raise `ActorConfigurationError` if it has a budget, which this provider cannot keep."""
+        mode = self.batch_mode
+        if mode and (mode.budget_usd, mode.actor_budget_usd) != (None, None):
+            raise ActorConfigurationError(
+                f"actor {self.name} has a budget, which {provider!r} does not keep; remove the "
+                "budget, or bind the actor to a ClaudeBatchProvider"
+            )
+
     def digest_fields(self) -> bytes:
         """Return the fields that determine the answers: part of a run's identity.
 

@@ -69,13 +69,17 @@ _MEANT = {
 _MEANT_FLAGS = {
     "--batch-size": "--max-requests",
     "--concurrency": "--live-concurrency",
+    "--dry-run": "estimate",
     "--max-budget": "--budget",
     "--max-cost": "--budget",
     "--max-retries": "--max-attempts",
     "--retries": "--max-attempts",
     "--timeout": "--max-wait",
 }
-"""What a flag that does not exist means, if those of a similar spelling mean something else."""
+"""What a flag that does not exist means, if those of a similar spelling mean something else.
+
+A command is meant in place of `run` and `submit` only.
+"""
 
 
 class _Commands(Mapping[str, click.Command]):
@@ -109,7 +113,8 @@ def _shown_safely() -> Generator[None]:
     except click.UsageError as error:
         if isinstance(error, click.NoSuchOption) and error.ctx is not None:
             meant = _MEANT_FLAGS.get(error.option_name)
-            if any(meant in parameter.opts for parameter in error.ctx.command.params):
+            is_command = meant in _HOMES and error.ctx.command.name in ("run", "submit")
+            if is_command or any(meant in each.opts for each in error.ctx.command.params):
                 hint = f"{error.message} Did you mean {meant!r}?"
                 raise click.UsageError(hint, error.ctx) from None
         message = visible(error.format_message())

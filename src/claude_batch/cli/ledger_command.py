@@ -11,8 +11,8 @@ from click.core import ParameterSource
 
 from claude_batch.cli.help_sections import SectionedCommand
 from claude_batch.cli.options import (
-    DURATION,
     ProviderOptions,
+    Written,
     complete_files,
     complete_runs,
     existing_ledger,
@@ -34,7 +34,7 @@ from claude_batch.cli.user_messages import (
     say,
 )
 from claude_batch.core.errors import BadInput, InvalidRequestError
-from claude_batch.core.quantities import count_of, roughly
+from claude_batch.core.quantities import count_of, parse_duration, roughly
 from claude_batch.core.settings import default_ledger, on_server
 
 if TYPE_CHECKING:
@@ -177,13 +177,21 @@ def recover_command(force: bool, even_if_whole: bool, options: ProviderOptions) 
         raise SystemExit(_print(found, options, begun_again=even_if_whole))
 
 
+def _age(text: str) -> float:
+    seconds = parse_duration(text)
+    # `30` probably means days, and the runs that 30 seconds would remove are lost.
+    if seconds and text.strip()[-1].isdigit():
+        raise ValueError(f"{text} has no unit; write {text}d for days or {text}s for seconds")
+    return seconds
+
+
 @ledger_group.command("prune", cls=SectionedCommand, epilog=EXIT_CODES)
 @click.argument(
     "runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs, callback=require_value
 )
 @click.option(
     "--older-than",
-    type=DURATION,
+    type=Written("duration", _age),
     default="30d",
     show_default=True,
     help="Without RUN: remove runs that were delivered at least this long ago.",

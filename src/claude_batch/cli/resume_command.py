@@ -73,8 +73,10 @@ def cancel_command(run_id: str, options: ProviderOptions) -> None:
                 end = "its requests end when the ledger is recovered: `claude-batch ledger recover`"
                 say(options.completed(end))
             elif not status.finished:
-                wait = options.command("resume", run.id)
-                say(f"its batches end soon. Wait for them with: {wait}")
+                if calls := provider.packed_requests(run.id).live:
+                    those = count_of(calls, "live call is", "live calls are")
+                    say(f"{those} in progress, and billed when answered")
+                say(f"{run.id} ends soon. Wait for it with: {options.command('resume', run.id)}")
     raise SystemExit(code)
 
 
@@ -85,7 +87,8 @@ def _forward_cancel(provider: ClaudeBatchProvider, run: Run, options: ProviderOp
     """
     kept = f"{run.id} is marked as cancelled, but the cancel request has not reached the API yet"
     if provider.is_driven(run.id):
-        say("another process drives this ledger; it sends the cancel request")
+        if provider.packed_requests(run.id).sent:
+            say("another process drives this ledger; it sends the cancel request")
         return Exit.OK
     there = run.outstanding().base_url
     try:

@@ -53,7 +53,7 @@ from claude_batch.core.errors import (
     InvalidRequestError,
     ProviderNotFoundError,
 )
-from claude_batch.core.quantities import count_of, dollars, nano_dollars, write_usd
+from claude_batch.core.quantities import count_of, dollars, write_usd
 from claude_batch.core.settings import ENVIRONMENT_PREFIX
 from claude_batch.core.states import RequestState
 
@@ -386,7 +386,7 @@ def _ask(
         holding = nullcontext() if confirm_above is None else _unsent_if_refused(provider)
         with holding, _parking(options) as kept, StoredCount() as stored:
             displaced: list[Displaced] = []
-            look = _look_of(actor, inputs, options, budget_usd, confirm_above, stored)
+            look = _look_of(provider, actor, inputs, options, budget_usd, confirm_above, stored)
             checked = _without_output(inputs, output, results_dir)
             try:
                 run = provider.store(
@@ -425,6 +425,7 @@ def _ask(
 
 
 def _look_of(
+    provider: ClaudeBatchProvider,
     actor: ActorConfiguration,
     inputs: Inputs,
     options: ProviderOptions,
@@ -434,21 +435,24 @@ def _look_of(
 ) -> Callable[[Estimate], None]:
     """Return the callback for the estimate of a run; it may ask whether to send it."""
     from claude_batch.core.batch_processing import resolve_mode
+    from claude_batch.lifecycle.budget_room import whose
+    from claude_batch.providers.cost_report import tightest_budget
     from claude_batch.providers.estimation import STORED_SAMPLE
 
     given = {**options.settings, "budget_usd": budget_usd}
-    budget = resolve_mode(actor.batch_processing or True, given).budget_usd
-    limit = None if budget is None else nano_dollars(budget)
+    mode = resolve_mode(actor.batch_processing or True, given)
 
     def look(found: Estimate) -> None:
         stored.end()
         is_sampled = confirm_above is None and found.requests > STORED_SAMPLE
         count = inputs.count - inputs.skipped
         say(estimate_line(found, count, is_sampled=is_sampled))
-        if limit is not None and limit < found.cost_most:
+        budget = tightest_budget(provider.engine().ledger, actor.name, mode)
+        if budget is not None and budget.left < found.cost_most:
             say(
-                f"a budget of {write_usd(limit)} cannot reserve {dollars(found.cost_most)} at "
-                "once, so requests wait for earlier answers. A lower `max_tokens` reserves less"
+                f"{whose(budget.scope, budget.name)} can reserve at most "
+                f"{write_usd(max(0, budget.left))} now, not {dollars(found.cost_most)}, so not all "
+                "requests are sent together. A lower `max_tokens` reserves less"
             )
         if confirm_above is not None:
             confirm(found, confirm_above)

@@ -413,7 +413,9 @@ def _meant_by(name: str) -> str | None:
             meant.setdefault(flag.removeprefix("--").replace("-", "_"), setting.variable)
     near = _NEAR
     if "budget" in name:
-        meant, near = {each: known for each, known in meant.items() if "budget" in each}, 0.0
+        # The nearest name may be that of each run's budget, which allows more.
+        kind = "daily" if "da" in name else "actor" if "actor" in name else "budget"
+        meant, near = {each: known for each, known in meant.items() if kind in each}, 0.0
     close = difflib.get_close_matches(name, meant, n=1, cutoff=near)
     return meant[close[0]] if close else None
 

@@ -180,6 +180,7 @@ class GatewayServer(AppServer):
         self._settings = settings
         self._ends_with: Engine | None = None
         """The engine whose failure ends the server."""
+        self._ended_by: ActorError | None = None
         self.gateway: Gateway
         """The running gateway, once it is started."""
 
@@ -192,6 +193,8 @@ class GatewayServer(AppServer):
         self._ends_with = engine
         super().serve(on_start)
         engine.check()
+        if self._ended_by is not None:
+            raise self._ended_by
 
     def _prepare(self) -> tuple[LocalServer, socket.socket]:
         gateway = self.gateway = Gateway(self._provider, self._settings)
@@ -207,6 +210,8 @@ class GatewayServer(AppServer):
 
         async def end_if_stopped() -> None:
             if self._ends_with is not None and self._ends_with.failure is not None:
+                # Kept: the engine may recover while the gateway ends.
+                self._ended_by = self._ends_with.failure
                 server.end()
 
         server = LocalServer(

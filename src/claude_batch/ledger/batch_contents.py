@@ -10,6 +10,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
+    String,
     and_,
     bindparam,
     case,
@@ -42,14 +43,18 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Record, plain_rows
 
 _QUEUED = requests.c.state == RequestState.QUEUED
-# Excludes runs that go to the live API and runs within the margin of their deadline.
-_PACKABLE = (runs.c.stored.is_not(None), runs.c.live.is_(None), runs.c.past_margin.is_(None))
-# In the words of the partial index, so that the runs of years are not read for it.
-_UNPACKABLE = or_(
-    runs.c.stored.is_(None), runs.c.live.is_not(None), runs.c.past_margin.is_not(None)
+# Runs that go to the live API, are being stored, or are within the margin of their deadline. In the
+# words of the partial index, so that the runs of years are not read for it.
+_UNPACKABLE = select(runs.c.id).where(
+    or_(runs.c.stored.is_(None), runs.c.live.is_not(None), runs.c.past_margin.is_not(None))
 )
-ELIGIBLE: tuple[Any, ...] = (_QUEUED, requests.c.live.is_(None), *_PACKABLE)
-"""Conditions for requests that may be packed, for a query of requests joined to their runs."""
+ELIGIBLE: tuple[Any, ...] = (
+    _QUEUED,
+    requests.c.live.is_(None),
+    # Joined with the runs that are packed, PostgreSQL may compare each request with all of years.
+    requests.c.run_id.not_in(_UNPACKABLE),
+)
+"""Conditions for requests that may be packed."""
 IS_DIVISIBLE: Any = and_(
     batches.c.state == BatchState.PACKED, batches.c.half_of.is_(None), batches.c.refusal.is_(None)
 )
@@ -61,6 +66,12 @@ _HAS_DEADLINE = and_(runs.c.deadline.is_not(None), runs.c.deadline_closed.is_(No
 # separate batches.
 ALONE: Any = case((_HAS_DEADLINE, runs.c.id), else_="")
 """The run whose requests are packed alone; "" for runs without a deadline, or with a past one."""
+_ALONE = bindparam("alone", type_=String)
+OF_QUEUE: ColumnElement[bool] = or_(
+    requests.c.run_id == _ALONE,
+    and_(_ALONE == "", requests.c.run_id.not_in(select(runs.c.id).where(_HAS_DEADLINE))),
+)
+"""The condition for requests whose run has this value of `ALONE`."""
 # What decides when and how a run's requests are packed.
 _SETTINGS = (
     runs.c.id,
@@ -115,6 +126,11 @@ class LaneQueue(NamedTuple):
         return sum(run.params_bytes for run in self.runs)
 
     @property
+    def first_seq(self) -> int:
+        """The first row number."""
+        return min(run.first_seq for run in self.runs)
+
+    @property
     def last_seq(self) -> int:
         """The last row number."""
         return max(run.last_seq for run in self.runs)
@@ -126,11 +142,9 @@ _IN_LANE = requests.c.lane_id == bindparam("lane")
 _WAITING = select(
     requests.c.lane_id, requests.c.run_id, requests.c.seq, requests.c.size, requests.c.due
 ).where(
-    _QUEUED,
-    requests.c.live.is_(None),
     # A run that is being stored is left out before the sums, which cost more than the rest of the
     # query.
-    requests.c.run_id.not_in(select(runs.c.id).where(_UNPACKABLE)),
+    *ELIGIBLE
 )
 
 
@@ -245,7 +259,7 @@ def _at_limit(states: Sequence[BatchState]) -> Any:
 
 
 _FULL = _at_limit((BatchState.PACKED, *IN_FLIGHT))
-PACKABLE_NOW: tuple[Any, ...] = (*ELIGIBLE, runs.c.id.not_in(_FULL))
+PACKABLE_NOW: tuple[Any, ...] = (*ELIGIBLE, requests.c.run_id.not_in(_FULL))
 """Like `ELIGIBLE`, without the runs that have as many batches as ``parallel_batches`` allows.
 
 A batch that waits to be sent counts too, because it takes the place of the next one."""
@@ -257,8 +271,9 @@ _SENDABLE = batches.c.id.not_in(
 
 _QUEUED_OF_LANE = (
     select(requests.c.seq, requests.c.size, requests.c.run_id)
-    .join(runs, runs.c.id == requests.c.run_id)
-    .where(*PACKABLE_NOW, requests.c.lane_id == bindparam("lane"), bindparam("alone") == ALONE)
+    .where(*PACKABLE_NOW, requests.c.lane_id == bindparam("lane"), OF_QUEUE)
+    # PostgreSQL may go through all requests by their row numbers: from the first that is queued.
+    .where(requests.c.seq >= bindparam("first"))
     .order_by(requests.c.seq)
 )
 
@@ -277,18 +292,20 @@ prefix next to each other; or those that are sent ahead of others for the first 
 
 
 def queued_of_lane(
-    tx: Connection, lane_id: int, alone: str, which: Selection = "first"
+    tx: Connection, lane_id: int, alone: str, which: Selection = "first", first_seq: int = 0
 ) -> Iterator[tuple[int, int, str]]:
     """Yield queued requests of a lane in the order of the selection: row number, size and run id.
 
-    ``alone`` is the run with a deadline; "" selects requests without one.
+    ``alone`` is the run with a deadline; "" selects requests without one. ``first_seq``: the first
+    row number of the queue, if it is known.
     """
     queries = {
         "first": _QUEUED_OF_LANE,
         "by_prefix": _QUEUED_BY_PREFIX,
         "primers": _QUEUED_PRIMERS,
     }
-    yield from plain_rows(tx, queries[which], {"lane": lane_id, "alone": alone})
+    values = {"lane": lane_id, "alone": alone, "first": first_seq}
+    yield from plain_rows(tx, queries[which], values)
 
 
 def retry_on(tx: Connection, batch_ids: Sequence[int]) -> dict[str, str]:
@@ -346,11 +363,12 @@ def pack(
     alone: str = "",
     which: Selection = "first",
     only: Sequence[int] | None = None,
+    first_seq: int = 0,
 ) -> int:
     """Bind queued requests of a lane to a new batch; return its id.
 
     They are those of the selection up to the cut's end, or as many of ``by_prefix``.
-    ``only``: these row numbers, and no others.
+    ``only``: these row numbers, and no others. ``first_seq`` is as in `queued_of_lane`.
     """
     batch_id = insert_one(
         tx,
@@ -365,25 +383,19 @@ def pack(
         day=int(now // DAY),
     )
     if only is not None:
-        transitions.pack_each(tx, _QUEUED, batch_id, only)
+        transitions.pack_each(tx, batch_id, only)
         note_runs(tx, batch_id)
         return batch_id
-    eligible_runs = select(runs.c.id).where(*_PACKABLE, alone == ALONE, runs.c.id.not_in(_FULL))
-    mine: Any = requests.c.seq <= cut.last_seq
+    mine: Any = requests.c.seq.between(first_seq, cut.last_seq)
     if which == "by_prefix":
         chosen = _QUEUED_BY_PREFIX.with_only_columns(requests.c.seq).limit(cut.count).subquery()
-        mine = requests.c.seq.in_(select(chosen.c.seq).params(lane=lane_id, alone=alone))
+        named = {"lane": lane_id, "alone": alone, "first": first_seq}
+        mine = requests.c.seq.in_(select(chosen.c.seq).params(**named))
     elif which == "primers":
         ahead = exists().where(primers.c.request_seq == requests.c.seq)
         mine = and_(mine, ahead, requests.c.attempts == 0)
-    chosen = and_(
-        _QUEUED,
-        requests.c.live.is_(None),
-        requests.c.lane_id == lane_id,
-        mine,
-        requests.c.run_id.in_(eligible_runs),
-    )
-    transitions.pack(tx, chosen, batch_id)
+    chosen = and_(*PACKABLE_NOW, requests.c.lane_id == lane_id, mine, OF_QUEUE)
+    transitions.pack(tx, chosen.params(alone=alone), batch_id)
     note_runs(tx, batch_id)
     return batch_id
 
@@ -525,14 +537,13 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
     decides what happens to them. The batch's request count and bytes are updated.
     """
     mine = requests.c.batch_id == batch_id
-    cancelled = select(runs.c.id).where(runs.c.cancelled.is_not(None))
+    # Not all runs of years: this is asked for each batch that is sent.
+    of_batch = runs.c.id.in_(select(batch_runs.c.run_id).where(batch_runs.c.batch_id == batch_id))
+    cancelled = select(runs.c.id).where(runs.c.cancelled.is_not(None), of_batch)
     waits = and_(mine, requests.c.state == RequestState.PACKED)
     by_user = requests.c.cancelled | requests.c.run_id.in_(cancelled)
     gone = transitions.cancel(tx, and_(waits, by_user, ~may_be_forgotten()))
-    late = select(runs.c.id).where(
-        runs.c.past_margin.is_not(None),
-        runs.c.id.in_(select(batch_runs.c.run_id).where(batch_runs.c.batch_id == batch_id)),
-    )
+    late = select(runs.c.id).where(runs.c.past_margin.is_not(None), of_batch)
     left = 0
     # Usually there is none, so this avoids a scan of up to a hundred thousand requests.
     if tx.scalar(late.limit(1)) is not None:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from claude_batch.core.errors import BudgetScope
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
-from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE, PACKABLE_NOW
+from claude_batch.ledger.batch_contents import ELIGIBLE, OF_QUEUE, PACKABLE_NOW
 from claude_batch.ledger.portable_sql import (
     count_if,
     drop_meta,
@@ -349,8 +349,8 @@ _SOURCES: dict[Source, Any] = {
     "failed": _WITH_RESULT.where(~_SUCCEEDED),
     "unpriced": _WITH_RESULT.where(_SUCCEEDED, results.c.cost.is_(None)),
     "calls": _OF_BATCH.where(or_(requests.c.state == RequestState.PACKED, _LOST)),
-    "lane": _UNKNOWN.join(runs, _OF_RUN).where(_IN_LANE),
-    "queued": _BODIES.join(runs, _OF_RUN).where(_IN_LANE, bindparam("alone") == ALONE),
+    "lane": _UNKNOWN.where(_IN_LANE),
+    "queued": _BODIES.where(_IN_LANE, OF_QUEUE),
     "live": _UNKNOWN.join(runs, _OF_RUN).where(_GOES_LIVE),
     "live anew": _BODIES.join(runs, _OF_RUN).where(_GOES_LIVE),
 }
@@ -417,7 +417,7 @@ def _put(tx: Connection, which: ColumnElement[bool], reserves: Sequence[Reserve]
 
 def put_call_reserves(tx: Connection, reserves: Sequence[Reserve]) -> None:
     """Store reservations of waiting calls, replacing what they reserved for a batch."""
-    _put(tx, requests.c.state == RequestState.QUEUED, reserves)
+    _put(tx, transitions.has_state(RequestState.QUEUED), reserves)
 
 
 # The prices of reservations -----------------------------------------------------------------------
@@ -481,8 +481,8 @@ _TOTALS = (
 
 def _of_lane(lane_id: int, alone: str, *columns: Any, which: Any = ELIGIBLE) -> Any:
     """Select from the queued requests of a lane; ``alone`` is as in `queued_of_lane`."""
-    query = select(*columns).join(runs, runs.c.id == requests.c.run_id)
-    return query.where(*which, requests.c.lane_id == lane_id, alone == ALONE)
+    query = select(*columns).where(*which, requests.c.lane_id == lane_id, OF_QUEUE)
+    return query.params(alone=alone)
 
 
 def lane_totals(tx: Connection, lane_id: int, alone: str, last_seq: int) -> dict[str, Waiting]:

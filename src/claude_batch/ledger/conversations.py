@@ -305,7 +305,7 @@ def _where_it_stands(tx: Connection, seq: int) -> Record | None:
         .join(runs, runs.c.id == requests.c.run_id)
         .join(results, OF_ANSWER)
         .join(params, params.c.request_seq == requests.c.seq)
-        .where(requests.c.seq == seq, requests.c.state == RequestState.CONTINUING)
+        .where(requests.c.seq == seq, transitions.has_state(RequestState.CONTINUING))
     ).first()
 
 

@@ -115,7 +115,8 @@ _ANY_RUN = _LIVE_RUNS.limit(1)
 _WAITING = (
     select(requests.c.seq, requests.c.run_id, requests.c.reserve)
     .where(_QUEUED, of_workspace(requests.c.lane_id, bindparam("workspace")))
-    .order_by(requests.c.seq)
+    # Not by the row numbers: PostgreSQL would go through all requests that have ended.
+    .order_by(literal_column("+requests.seq"))
     .limit(bindparam("most"))
 )
 # Built once, because a driver asks for them in every pass.
@@ -208,7 +209,7 @@ def request(tx: Connection, seq: int) -> Waiting | None:
         .join(params, params.c.request_seq == requests.c.seq)
         .where(
             requests.c.seq == seq,
-            requests.c.state == RequestState.QUEUED,
+            transitions.has_state(RequestState.QUEUED),
             ~requests.c.cancelled,
             runs.c.cancelled.is_(None),
             or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.ids import RUN_PREFIX
-from claude_batch.core.states import OPEN, UNDER_WAY, BatchState, RequestState
+from claude_batch.core.states import OPEN, UNDER_WAY, UNSUCCESSFUL, BatchState, RequestState
 from claude_batch.ledger.portable_sql import among, count_rows, finished_after, meta_number
 from claude_batch.ledger.schema import (
     OF_ANSWER,
@@ -78,7 +78,7 @@ class Answer(NamedTuple):
     its run was withdrawn for its deadline. ``api``: another client cancelled its batch at the API.
     """
     kind: str | None = None
-    """For a canceled, lost or malformed request: the kind of its run, ``run`` or ``calls``."""
+    """For a request that did not succeed: the kind of its run, ``run`` or ``calls``."""
     context: bytes | None = None
     """The caller's context of the request, as JSON; None if nothing is stored."""
 
@@ -194,7 +194,7 @@ def _answers() -> Any:
         conversations.c.note,
         results.c.outcome,
         _only_if(_CANCELER, "canceled"),
-        _only_if(_of_its_run(runs.c.kind), "canceled", "lost", "malformed"),
+        _only_if(_of_its_run(runs.c.kind), *UNSUCCESSFUL),
         null(),  # the context, which is read apart
     ).outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
 

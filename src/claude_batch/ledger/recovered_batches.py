@@ -52,7 +52,7 @@ class Line(NamedTuple):
     cost: int | None
     """Nano-dollars; None for an unknown price."""
     asks: bool | None
-    """Whether the answer asks for another turn; None if the request failed."""
+    """Whether the answer asks for another turn, or may; None if the request failed."""
 
     @property
     def succeeded(self) -> bool:
@@ -79,13 +79,12 @@ def begin(tx: Connection, workspace_id: int, at: float) -> float:
     )
 
 
-def begin_again(tx: Connection, workspace_id: int, at: float) -> None:
-    """Let the recovery of a workspace, and of all that are not recovered yet, begin at this time.
+def begin_again(tx: Connection, at: float) -> None:
+    """Let the recovery of all workspaces that are not recovered yet begin at this time.
 
     The others were recovered before, and stay so.
     """
-    own = workspaces.c.id == workspace_id
-    set_behind(tx, at, or_(own, workspaces.c.behind.is_not(None)))
+    set_behind(tx, at, workspaces.c.behind.is_not(None))
 
 
 def end(tx: Connection, workspace_id: int, mark: Mark | None) -> int:
@@ -187,6 +186,8 @@ def adopt_forgotten(
     # Otherwise their successes would be missing, and any failure could be one of them.
     own = Counter(counts)
     own.subtract(lines[identifier].outcome for identifier in strange)
+    # Nor are requests whose lines the API does not send known to be in the batch.
+    own["succeeded"] -= max(0, sum(counts.values()) - len(lines))
     known = len(waiting) + len(others)
     batch_id = insert_one(
         tx,
@@ -347,7 +348,8 @@ def _may_be_later(row: Any, line: Line) -> bool:
         return False
     if row.waits or row.state in (RequestState.CONTINUING, *FAILED):
         return bool(sending > row.last + 1)
-    return bool((row.is_unknown or row.state == RequestState.LOST) and sending > row.last)
+    is_doubted = row.is_unknown or row.is_at_api or row.state == RequestState.LOST
+    return bool(is_doubted and sending > row.last)
 
 
 def may_go_on(tx: Connection, batch_id: int) -> bool:

@@ -70,11 +70,14 @@ def open_backend(location: str) -> Backend:
 
 
 def exists_on_server(location: str) -> bool:
-    """Return whether a database has a ledger, without creating one. Raises `LedgerError`."""
+    """Return whether a schema has tables, those of a ledger or of another program.
+
+    Creates nothing. `Ledger` refuses the tables of another program. Raises `LedgerError`.
+    """
     backend = open_backend(location)
     try:
         with backend.reading() as tx:
-            return "meta" in backend.tables(tx)
+            return bool(backend.tables(tx))
     finally:
         backend.close()
 

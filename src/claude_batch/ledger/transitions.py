@@ -91,15 +91,13 @@ def _note_reopened(tx: Connection, count: int) -> int:
 def _reserve_at_prices(tx: Connection) -> ColumnElement[Any]:
     """Return the new reservation of requests that wait to be sent (again): the old one, or NULL.
 
-    It is NULL if prices may have changed since it was computed, as for a final request without a
-    batch. The driver computes it again then.
+    It is NULL if prices may have changed since it was computed, as for a request without a batch.
+    The driver computes it again then.
     """
     last = meta_value(tx, REPRICED)
     if last is None:
         return null()
-    # A change of prices discards the reservations of what waits.
-    waits = requests.c.state.in_((RequestState.QUEUED, RequestState.HELD))
-    return case((or_(waits, requests.c.batch_id > int(last)), requests.c.reserve))
+    return case((requests.c.batch_id > int(last), requests.c.reserve))
 
 
 def sent_with(batch_id: Any) -> ColumnElement[int]:
@@ -117,6 +115,14 @@ def former_of(batch_id: int) -> Condition:
 def has_no_result(batch_id: Any) -> Condition:
     """Whether a request has no stored result of a batch."""
     return ~exists().where(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
+
+
+def has_state(state: RequestState) -> Condition:
+    """Whether a request that is named by its row number has a state.
+
+    Not by the partial index of that state: PostgreSQL would read all that is in it for each one.
+    """
+    return func.coalesce(requests.c.state, "") == state
 
 
 def is_double() -> Condition:
@@ -369,9 +375,10 @@ def pack(tx: Connection, which: Condition, batch_id: int) -> int:
     return _change(tx, which, state=RequestState.PACKED, batch_id=batch_id)
 
 
-def pack_each(tx: Connection, which: Condition, batch_id: int, seqs: Sequence[int]) -> None:
-    """Bind the requests of these row numbers to a batch, as far as ``which`` holds for them."""
-    statement = update(requests).where(which, requests.c.seq == bindparam("of_seq"))
+def pack_each(tx: Connection, batch_id: int, seqs: Sequence[int]) -> None:
+    """Bind the requests of these row numbers to a batch, as far as they are queued."""
+    queued = has_state(RequestState.QUEUED)
+    statement = update(requests).where(queued, requests.c.seq == bindparam("of_seq"))
     values = {"state": RequestState.PACKED, "batch_id": batch_id}
     tx.execute(statement.values(**values), [{"of_seq": seq} for seq in seqs])
 
@@ -588,7 +595,7 @@ def stands_at(seq: Any, sending: Any) -> Condition:
     return and_(
         requests.c.seq == seq,
         requests.c.answered_by == sending,
-        requests.c.state == RequestState.CONTINUING,
+        has_state(RequestState.CONTINUING),
     )
 
 

@@ -345,7 +345,9 @@ class CallStore:
     def _failures(
         self, tx: Transaction, calls: Sequence[Call]
     ) -> Mapping[tuple[int, str, bytes], list[Failure]]:
-        longest = max((call.options.mode.failure_ttl for call in calls), default=0.0)
+        # The setting counts too, so that a call with a shorter time forgets what it makes anew.
+        times = [(c.options.failure_ttl or 0.0, c.options.mode.failure_ttl) for c in calls]
+        longest = max(map(max, times), default=0.0)
         if not longest or not held_requests.any_failed_since(tx, self._ledger.now() - longest):
             return {}
         digests = {single_calls.digest_of(call.encoded.params) for call in calls}

@@ -246,7 +246,8 @@ class Driver(DriverPart):
         if self._functions_task is not None:
             if not self._functions_task.done():
                 return
-            self._functions_task.result()  # raises what it raised
+            ended, self._functions_task = self._functions_task, None
+            ended.result()  # raises what it raised, once
         self._functions_task = asyncio.create_task(self._conversations.run_own_functions())
 
     def _fetch_offered(self) -> None:

@@ -68,6 +68,9 @@ STOP_SECONDS = 90.0
 An abandoned call is lost: it may have been billed, and a second call would be billed again. Nearly
 all answers arrive within this time."""
 
+RECOVERY_CHECK = 1.0
+"""Seconds until a full disk or a locked file that has stopped the engine is looked at again."""
+
 READERS = 4
 """Most threads that use the ledger for callers at the same time."""
 
@@ -286,8 +289,25 @@ class Engine:
 
     def _fail(self, failure: ActorError) -> None:
         """Stop the engine: fail all waiting callers now and all later callers at once."""
-        self._failure = self._failure or failure
+        if self._failure is None or self._may_recover:
+            self._failure = failure
         self.calls.fail(failure)
+
+    @property
+    def _may_recover(self) -> bool:
+        return isinstance(self._failure, LedgerError) and self._failure.passes
+
+    async def _recover(self) -> None:
+        """Start the drivers again if what has stopped them has passed; else raise `LedgerError`."""
+        await asyncio.sleep(RECOVERY_CHECK)
+        await asyncio.wrap_future(self.read(self.ledger.prove_writable))
+        if not self._may_recover:
+            return
+        _log.warning("the ledger %s can be written again; its work goes on", self.ledger.location)
+        self._failure = None
+        for session in self._sessions.values():
+            if session.task is not None and session.task.done():
+                session.task = asyncio.create_task(self._guard(session.driver))
 
     def _begin(self) -> None:
         self._watching = asyncio.create_task(self._watch(self._watch_for_others))
@@ -346,13 +366,20 @@ class Engine:
             ours, commits = self.ledger.commits != commits, self.ledger.commits
             try:
                 changed = watch.changed() or changed
+                if self._may_recover:
+                    await self._recover()
+                    changed = True
             except LedgerError as error:
                 changed = True
-                if self.ledger.outlasts(error):
-                    continue  # the driver reports it, and callers can wait
+                if self.ledger.outlasts(error) or (error.passes and self._may_recover):
+                    continue  # the driver or an error before reports it
                 self._fail(error)
                 self._notify()
-                return
+                if not error.passes:
+                    return
+                continue
+            except EngineStoppedError:
+                return  # it is being closed
             if changed and not (ours and time.monotonic() - looked < BUSY_WATCH_INTERVAL):
                 changed, looked = False, time.monotonic()
                 self.prices.warn_if_changed()
@@ -421,7 +448,7 @@ class Engine:
 
     @property
     def failure(self) -> ActorError | None:
-        """The error that has stopped the engine for good, or None."""
+        """The error that has stopped the engine, for good or until it has passed, or None."""
         return self._failure
 
     @property

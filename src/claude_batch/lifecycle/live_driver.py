@@ -46,6 +46,7 @@ from claude_batch.lifecycle.live_answers import (
 )
 from claude_batch.lifecycle.submission import until_stored
 from claude_batch.lifecycle.threads import in_a_thread
+from claude_batch.wire.batches_client import ApiError, Unreachable
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders, asked_of, model_at_beginning
 from claude_batch.wire.live_client import (
@@ -573,6 +574,7 @@ class LiveCalls(DriverPart):
         reach(CrashPoint.AFTER_LIVE_ANSWER)
         asked: list[tuple[asyncio.Task[LiveAnswer], RequestFault]] = []
         for task in done:
+            self._note_outage(task.result())
             fault, retry_on = task.result().request_fault, self._calls[task].request.retry_on
             if fault is not None and (retry_on or self._functions.classify):
                 asked.append((task, fault.with_retry_on(retry_on)))
@@ -582,6 +584,14 @@ class LiveCalls(DriverPart):
         if asked:
             found = {task: await self._functions.disposition(fault) for task, fault in asked}
             await self._store(leader, found)
+
+    def _note_outage(self, answer: LiveAnswer) -> None:
+        if answer.fault is not None:
+            self._client.outage.note(ApiError(answer.fault), live=True)
+        elif answer.never_left:
+            self._client.outage.note(Unreachable(answer.reason), live=True)
+        elif answer.is_answered:
+            self._client.outage.note(None, live=True)
 
     async def _store(
         self, leader: Leader, done: Mapping[asyncio.Task[LiveAnswer], Disposition | None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import batch_contents, live_calls, unknown_batches
@@ -208,9 +209,8 @@ def pack_due(
             only = None
             if not budget.all_fit:
                 only = [seq for seq in budget.taken if seq <= cut.last_seq]
-            packed.append(
-                batch_contents.pack(tx, lane_id, cut, now, alone=alone, which=which, only=only)
-            )
+            pack = partial(batch_contents.pack, alone=alone, which=which, only=only)
+            packed.append(pack(tx, lane_id, cut, now, first_seq=queue.first_seq))
         reach(CrashPoint.AFTER_PACK)
     return packed, min(later, default=None)
 
@@ -240,8 +240,11 @@ def _cut_of(
     """
     queue, all_fit = budget.queue, budget.all_fit
     policies = queue.policies
+    queued_of = partial(
+        batch_contents.queued_of_lane, tx, lane_id, alone, first_seq=queue.first_seq
+    )
     prefixed = any(policy.prefixed for policy in policies.values())
-    if prefixed and (ahead := list(batch_contents.queued_of_lane(tx, lane_id, alone, "primers"))):
+    if prefixed and (ahead := list(queued_of("primers"))):
         if not all_fit:
             ahead = list(budget.fitting({seq for seq, _, _ in ahead}))
         if ahead:
@@ -256,5 +259,4 @@ def _cut_of(
             return cut, "first"
     # Requests with the same prefix share a batch.
     which = "by_prefix" if prefixed else "first"
-    queued = batch_contents.queued_of_lane(tx, lane_id, alone, which)
-    return plan_cut(queued, policies, avoid=avoid), which
+    return plan_cut(queued_of(which), policies, avoid=avoid), which

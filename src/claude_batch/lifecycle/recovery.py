@@ -143,10 +143,11 @@ async def recover(
     """Find what the ledger has forgotten in this key's workspace.
 
     ``force`` lets the ledger send again even if something could not be judged, which may then be
-    billed twice, and sends what had waited for a refused key with this one. A workspace that was
-    recovered before those of other keys is left alone, unless ``even_if_whole``. Raises
-    `LedgerError` if a process drives the ledger, `AccountHaltedError` if the key is refused, and
-    `EngineStoppedError` if the API cannot be reached. Earlier findings stay stored.
+    billed twice, adopts batches of which the API does not send or count all results, and sends what
+    had waited for a refused key with this one. A workspace that was recovered before those of other
+    keys is left alone, unless ``even_if_whole``. Raises `LedgerError` if a process drives the
+    ledger, `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the API cannot
+    be reached. Earlier findings stay stored.
     """
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
@@ -312,7 +313,7 @@ class _Recovery(Evidence):
             if everywhere:
                 note_behind(tx, at, anew=True)
             else:
-                recovered_batches.begin_again(tx, self.workspace_id, at)
+                recovered_batches.begin_again(tx, at)
             is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
             posts = count_post(tx) if is_counted else 0
         if is_counted:
@@ -420,18 +421,31 @@ class _Recovery(Evidence):
             self._foreign.append(remote)
             return
         counts = remote.counts
-        if not counts.finished or counts.processing > 0:
-            self.found.open[remote.id] = "the API does not count its results"
-            return
         missing = counts.finished - len(lines)
-        if missing > 0 or not lines:
-            self.found.open[remote.id] = f"the API does not send {missing} of its results"
-            return
-        # A line of failure hides an answer, from which a conversation may have gone on.
         hidden = counts.succeeded - sum(line.succeeded for line in lines.values())
-        if hidden > 0:
-            self.found.open[remote.id] = f"the API does not send {hidden} of its successes"
+        why, rest = "", "a request without one is sent again, and may be paid for twice"
+        if not counts.finished or counts.processing > 0:
+            why = "the API does not count its results, so some may be missing"
+        elif missing > 0 or not lines:
+            why = f"the API does not send {missing} of its results"
+        elif hidden > 0:
+            why = f"the API does not send {hidden} of its successes"
+            rest = "a request that failed there may have been paid for, and is not sent again"
+        if why and not (force and lines):
+            if lines:
+                go = naming_ledger("`claude-batch ledger recover --force`", self._ledger.location)
+                why += (
+                    f". If it never does, as behind some gateways, {go} adopts the "
+                    f"{count_of(len(lines), 'result')} that it sends; {rest}"
+                )
+            self.found.open[remote.id] = why
             return
+        if hidden > max(missing, 0):
+            # A line of failure hides an answer, from which a conversation may have gone on.
+            lines = {
+                key: line if line.succeeded else line._replace(asks=True)
+                for key, line in lines.items()
+            }
         reason = "" if force else self._waits_for(lines)
         if reason:
             self.found.open[remote.id] = reason

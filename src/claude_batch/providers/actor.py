@@ -146,15 +146,8 @@ class Actor(Closing):
         """
         check_object("provider", provider)
         configuration.require_answerable()
-        mode = configuration.batch_mode
-        has_budget = mode is not None and (
-            mode.budget_usd is not None or mode.actor_budget_usd is not None
-        )
-        if has_budget and not provider.capabilities.batch:
-            raise ActorConfigurationError(
-                f"actor {configuration.name} has a budget, which {_name_of(provider)!r} does not "
-                "keep; remove the budget, or bind the actor to a ClaudeBatchProvider"
-            )
+        if not provider.capabilities.batch:
+            configuration.refuse_budget(_name_of(provider))
         if tools != ():
             configuration = configuration.with_tools(tools)
         _ = configuration.toolset  # fail here, not at the first request
@@ -677,9 +670,9 @@ def load_actor(
     of the provider (``ledger``, ``linger``, ``base_url``, …); they take precedence over environment
     variables and YAML. Settings that concern only batches, apart from budgets, are accepted for a
     live actor without effect. So are those of `ClaudeProvider` alone (``timeout``, ``max_retries``,
-    ``concurrency``) for an actor with batches, whose longest wait is ``max_wait``. Actors with the
-    same settings share a provider, which is closed when the last of them is closed. Raises
-    `ActorConfigurationError`, `LedgerError` and `ProviderNotFoundError`.
+    ``concurrency``) for an actor with batches, with a warning; its longest wait is ``max_wait``.
+    Actors with the same settings share a provider, which is closed when the last of them is closed.
+    Raises `ActorConfigurationError`, `LedgerError` and `ProviderNotFoundError`.
     """
     configuration = ActorLoader.load(path, name=name)
     named = "" if name is None else f", name={name!r}"

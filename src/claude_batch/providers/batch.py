@@ -256,7 +256,7 @@ class ClaudeBatchProvider(EngineAccess):
         ledger, workspace_id = self.engine().ledger, self.session().workspace_id
         with ledger.read() as tx:
             now = ledger.now()
-            row = workspaces.workspace_row(tx, workspace_id)
+            row = workspaces.workspace_row(tx, workspaces.present_workspace(tx, workspace_id))
             held = stuck_by(tx, call.run_id, now)
         if workspaces.halt_stands(row, now):
             raise halted_error(row, call.run_id, ledger.location)
@@ -283,7 +283,7 @@ class ClaudeBatchProvider(EngineAccess):
             return workspaces.workspace_row(tx, present).name
 
     def why_stopped(self) -> str | None:
-        """Return why the engine has stopped until this process starts again, or None."""
+        """Return why the engine has stopped, for good or until that has passed, or None."""
         entered = self.entered
         failure = None if entered is None else entered.engine.failure
         return None if failure is None else str(failure)
@@ -298,7 +298,7 @@ class ClaudeBatchProvider(EngineAccess):
             return str(stopped)
         self.engine().ledger.prove_writable()
         with self.engine().ledger.read() as tx:
-            row = workspaces.workspace_row(tx, workspace_id)
+            row = workspaces.workspace_row(tx, workspaces.present_workspace(tx, workspace_id))
         if row.halted is None:
             return self.session().client.outage.why()
         return f"sending is halted ({row.halt_reason}): {row.halt_message}"

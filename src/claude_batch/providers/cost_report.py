@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from claude_batch.core.answer_parts import cache_hit_rate, effective_input_tokens
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope
@@ -19,6 +19,9 @@ from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import limit, today
 from claude_batch.money.prices import Prices
 from claude_batch.wire.messages import UnreadableLine, decode_line
+
+if TYPE_CHECKING:  # with pydantic, which commands that only read do not need
+    from claude_batch.core.batch_processing import BatchProcessingMode
 
 # Cost report --------------------------------------------------------------------------------------
 
@@ -249,6 +252,20 @@ def read_budgets(ledger: Ledger, of: Sequence[BudgetKey] = ()) -> list[Budget]:
     day = today(ledger.now())
     with ledger.read() as tx:
         return budgets.named_budgets(tx, of, day) if of else budgets.all_budgets(tx, day)
+
+
+def tightest_budget(ledger: Ledger, actor: str, mode: BatchProcessingMode) -> Budget | None:
+    """Return the budget with the least left of those that a run stored now will have."""
+    day = today(ledger.now())
+    with ledger.read() as tx:
+        found = {each.scope: each for each in budgets.budgets_of(tx, "", actor, day)}
+        amount = mode.actor_budget
+        if amount is not None and budgets.is_set_by(tx, "actor", actor, amount):
+            known = found.get("actor", Budget("actor", actor, amount, 0, 0, 0))
+            found["actor"] = known._replace(amount=amount)
+    if mode.budget is not None:
+        found["run"] = Budget("run", "", mode.budget, 0, 0, 0)
+    return min(found.values(), key=lambda budget: budget.left, default=None)
 
 
 def budget_dict(budget: Budget) -> dict[str, Any]:

@@ -606,6 +606,7 @@ class EngineAccess(Closing):
     ) -> Pruned:
         """Remove runs from the ledger that were delivered that long ago, or only ``runs`` by id.
 
+        ``older_than`` is a duration such as ``30d``; a number is seconds, also if it is a text.
         Uploaded documents that no other run uses are deleted at the API. Unfinished, undelivered
         and unknown requests stay. A removed request is sent, and paid for, again if it is submitted
         again. Blocks. Raises `RunNotFoundError`, and `InvalidRequestError` for one of ``runs`` that

@@ -105,6 +105,17 @@ _BUDGET = "the most that a run may cost is `budget_usd=`"
 _ATTEMPTS = "the number of attempts is `max_attempts=`"
 _NAMED_ELSEWHERE: Final = {
     **{
+        name: "it belongs to load_actor, make_actor and ClaudeBatchProvider"
+        for name in (
+            *SettingKeywords.__annotations__,
+            "ledger",
+            "base_url",
+            "api_key",
+            "api_key_env",
+        )
+        if name not in RunKeywords.__annotations__
+    },
+    **{
         name: f"it belongs to a request: pass an ActorRequest with `{name}=`"
         for name in ("citations", "context", "documents", "messages")
     },
@@ -172,6 +183,8 @@ def meant_setting(name: str, known: Iterable[str]) -> str:
     if name in MESSAGES_PARAMETERS:
         return f"; {_OPTIONS}"
     known, typed = tuple(known), name.lower()
+    if "budget" in typed and "da" in typed:  # the nearest may be each run's, which allows more
+        typed = "daily_budget_usd"
     near = difflib.get_close_matches(typed, (*known, *_NAMED_ELSEWHERE), n=1, cutoff=_NEAR)
     near = near or [each for each in known if each.startswith(f"{typed}_")]
     if len(near) != 1:

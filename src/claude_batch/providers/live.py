@@ -228,10 +228,11 @@ class ClaudeProvider(Closing):
 
         ``keep`` has no effect, because live calls are not stored in a ledger.
 
-        Raises `InvalidRequestError` before anything is sent, `AccountHaltedError` if the account is
-        at fault (credentials, billing, permission, spend limit), `MiddlewareError`, an
-        `AnswerError` for an answer that is paid for but unusable (`MalformedAnswerError` has its
-        bytes), and `LiveRequestError` for every other failure.
+        Raises `ActorConfigurationError` if the actor has a budget, which only a
+        `ClaudeBatchProvider` keeps, `InvalidRequestError` before anything is sent,
+        `AccountHaltedError` if the account is at fault (credentials, billing, permission, spend
+        limit), `MiddlewareError`, an `AnswerError` for an answer that is paid for but unusable
+        (`MalformedAnswerError` has its bytes), and `LiveRequestError` for every other failure.
         """
         asked = ActorRequest.of(request, key=key)
         result = await self._result(_Many(actor), asked, 0, self._ask_elsewhere)
@@ -660,6 +661,9 @@ class _Many(msgspec.Struct):
     """Number of the calls that were begun."""
     halt: AccountHaltedError | None = None
     """What has ended all of them, if anything."""
+
+    def __post_init__(self) -> None:
+        self.actor.refuse_budget(ClaudeProvider.name)
 
 
 def _check_blocking(actor: ActorConfiguration) -> None:

@@ -79,8 +79,10 @@ class Preflight:
             if self._plain is encoded.headers:
                 return
             self._plain = encoded.headers
-        shape = shape_digest(encoded, decode_fields(encoded.params))
-        if shape in self._samples:
+        fields = decode_fields(encoded.params)
+        shape = shape_digest(encoded, fields)
+        # Counting takes no `thread`, without which the messages of a turn are not whole.
+        if shape in self._samples or "thread" in fields:
             return
         if len(self._samples) < MOST_SHAPES:
             self._samples[shape] = _Sample(position, key, encoded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,8 @@ from claude_batch.providers.protocol import Provider, ProviderCapabilities
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+_log = logging.getLogger(__name__)
 
 ProviderFactory: TypeAlias = Callable[..., Provider]
 """Creates a provider from keyword settings; called when an actor first needs it."""
@@ -298,8 +301,9 @@ def _claude(provider: str, twin: str, /, **settings: Any) -> Provider:
     """Make one of Claude's two providers with the settings that it accepts.
 
     The actor's mode chooses between them, so a setting that only the other one accepts is ignored
-    (``ledger`` for a live actor). A setting that neither accepts is an error, and so is a budget of
-    a live actor, which nothing would keep.
+    (``ledger`` for a live actor); in batches with a warning, because ``timeout`` limits no wait
+    there. A setting that neither accepts is an error, and so is a budget of a live actor, which
+    nothing would keep.
     """
     made = _class_of(provider)
     known = parameters_of(made)
@@ -315,6 +319,9 @@ def _claude(provider: str, twin: str, /, **settings: Any) -> Provider:
             if name not in all_known:
                 hint = meant_setting(name, all_known)
                 raise ActorConfigurationError(f"provider {provider} has no setting {name!r}{hint}")
+            if provider == _BATCH and settings[name] is not None:
+                hint = meant_setting(name, known)
+                _log.warning("%s: no effect on an actor with `batch_processing`%s", name, hint)
     return made(**{name: value for name, value in settings.items() if name in known})
 
 

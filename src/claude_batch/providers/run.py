@@ -428,7 +428,12 @@ class Run(Closing):
     def _ask_again(self, count: int) -> None:
         """Restart the time limit after ``count`` requests were queued again, as for a new run."""
         if count:
-            self._report_retried(count)
+            observers = self._engine.observers
+            observers.report(
+                RequestsRetried(
+                    ledger=observers.ledger, requests=count, reason="order", run_id=self.id
+                )
+            )
             self._waiter.restart()
         self._engine.wake()
 
@@ -456,12 +461,6 @@ class Run(Closing):
         engine.wake()
         return fetched
 
-    def _report_retried(self, count: int) -> None:
-        observers = self._engine.observers
-        observers.report(
-            RequestsRetried(ledger=observers.ledger, requests=count, reason="order", run_id=self.id)
-        )
-
     async def resubmit_unknown(self) -> int:
         """Send unknown and lost requests again. They may be paid for twice.
 
@@ -486,10 +485,8 @@ class Run(Closing):
 
     def _decide_unknown(self, *, resubmit: bool) -> int:
         count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit).requests
-        if resubmit and count:
-            self._report_retried(count)
         self._engine.noticing.follow([self.id])
-        self._engine.wake()
+        self._ask_again(count if resubmit else 0)
         return count
 
     async def export(self, path: str | os.PathLike[str], format: Format | None = None) -> int:

@@ -152,7 +152,8 @@ class RunWaiter:
                 states = [batch.state for batch in queries.batches_of_run(tx, self._run_id)]
                 if at_limit(states, row.parallel_batches):
                     waits = unsent
-            workspace = workspaces.workspace_row(tx, own or row.workspace_id)
+            here = workspaces.present_workspace(tx, own or row.workspace_id)
+            workspace = workspaces.workspace_row(tx, here)
         driven = self._engine_access.drives or self._engine.ledger.has_leader(row.workspace_id)
         return unsent, workspace, waits, driven
 

@@ -390,7 +390,7 @@ class _Waiting(msgspec.Struct, kw_only=True):
     def _stops(self) -> Iterator[str]:
         if self.status.state is RunState.CANCELLING:
             yield (
-                "the run was cancelled: its batches at the API end soon, and the results so far "
+                "the run was cancelled: what the API has of it ends soon, and the results so far "
                 "are kept"
             )
         if self.status.state is RunState.HALTED:

@@ -46,9 +46,10 @@ from zlib import crc32
 import msgspec
 
 from .api_errors import ApiError
+from .content_blocks import Block, MessageParam, blocks_of, cites
 from .instances import SchemaError, instance, last_schema
 from .sandbox_settings import Responder
-from .validation import Block, MessageParam, Params, Request, blocks_of, cites, tools_of
+from .validation import Params, Request, tools_of
 
 # Cited answers ------------------------------------------------------------------------------------
 
@@ -218,7 +219,8 @@ def _tools(request: Request, seed: int, *, at_once: bool) -> Answer | None:
     }
     blocks = [block for message in request.messages for block in blocks_of(message)]
     called = [block.name for block in blocks if block.type == "tool_use"]
-    left = [name for name in tools if name not in called]
+    choice: Any = request.params.tool_choice or {}
+    left = [name for name in tools if name not in called and choice.get("type") != "none"]
     if not left:
         given = [_words(block.content) for block in blocks if block.type == "tool_result"]
         if not given or wanted_schema(request.params) is not None:

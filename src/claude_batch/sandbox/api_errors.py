@@ -6,7 +6,12 @@ Source: https://platform.claude.com/docs/en/api/errors
 from __future__ import annotations
 
 import logging
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
 
 STATUS_OF = {
     "invalid_request_error": 400,
@@ -128,3 +133,66 @@ def line_error(error: ApiError, number: str) -> dict[str, Any]:
         "error": {"details": details, "type": error.type, "message": error.message},
         "request_id": None if checked else f"workerreq_{number}",
     }
+
+
+# Invalid bodies -----------------------------------------------------------------------------------
+
+_T = TypeVar("_T")
+
+_MISSING = re.compile(r"Object missing required field `(.+?)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.+?)`")
+_EXPECTED = re.compile(r"Expected `(.+?)`, got `(.+?)`")
+_PATH = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_KINDS = {
+    "str": "string",
+    "int": "integer",
+    "array": "list",
+    "object": "dictionary",
+    "str | array": "string or list",
+    "array | null": "list",
+    "str | array | null": "string or list",
+}
+
+
+def api_message(problem: str, prefix: str = "") -> str:
+    """Return a decoder's error in the API's style: `requests.0.custom_id: Field required`."""
+    path = prefix
+    at = _PATH.search(problem)
+    if at is not None:
+        # `.requests[0].custom_id` becomes `requests.0.custom_id`.
+        path += at[1].replace("[", ".").replace("]", "")
+    path = path.strip(".")
+    if match := _MISSING.match(problem):
+        return f"{path}.{match[1]}: Field required".lstrip(".")
+    if match := _UNKNOWN.match(problem):
+        return f"{path}.{match[1]}: Extra inputs are not permitted".lstrip(".")
+    if match := _EXPECTED.match(problem):
+        kind = _KINDS.get(match[1], match[1])
+        return f"{path or 'body'}: Input should be a valid {kind}"
+    return f"{path or 'body'}: {problem}"
+
+
+def invalid(message: str) -> ApiError:
+    """Return the error of a body or parameter that is not valid (400)."""
+    return ApiError("invalid_request_error", message)
+
+
+def unknown_tag(where: str, kind: str, known: tuple[str, ...]) -> ApiError:
+    """Return the error of a `type` that is none of the known ones."""
+    return invalid(
+        f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags: "
+        f"{', '.join(repr(each) for each in known)}"
+    )
+
+
+def decoded(decode: Callable[[Raw | bytes], _T], raw: Raw | bytes, path: str = "") -> _T:
+    """Return JSON that stands at this path of a body; raises `ApiError` (400) if it is invalid."""
+    try:
+        return decode(raw)
+    except msgspec.ValidationError as error:
+        raise invalid(api_message(str(error), path)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        words = f"{path}: not valid JSON" if path else "The request body is not valid JSON"
+        raise invalid(f"{words}: {error}") from None
+    except RecursionError:
+        raise invalid(TOO_DEEP) from None

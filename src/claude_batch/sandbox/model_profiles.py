@@ -61,6 +61,8 @@ _NEWER_MAX_TOKENS = 128_000
 _LONG_MAX_TOKENS = 300_000
 _LONG_INPUT_TOKENS = 1_000_000
 
+SAMPLING_FREE_VERSION = "2026-10-21"
+"""The `anthropic-version` from which `temperature`, `top_p` and `top_k` are rejected."""
 LONG_OUTPUT_BETA = "output-300k-2026-03-24"
 LONG_CONTEXT_BETA = "context-1m-2025-08-07"
 

@@ -148,14 +148,8 @@ class Sandbox:
         query = call.http.query_params
         after_id, before_id = query.get("after_id"), query.get("before_id")
         shown, more = self.batches.page(call.context.workspace, _limit(call), after_id, before_id)
-        return json_response(
-            {
-                "data": [self.batches.as_json(batch, call.base_url) for batch in shown],
-                "has_more": more,
-                "first_id": shown[0].id if shown else None,
-                "last_id": shown[-1].id if shown else None,
-            }
-        )
+        data = [self.batches.as_json(batch, call.base_url) for batch in shown]
+        return _listed(data, more=more)
 
     async def retrieve(self, call: Call) -> Response:
         """`GET /v1/messages/batches/{id}`."""
@@ -249,9 +243,10 @@ class Sandbox:
             if model is None:
                 raise ApiError("not_found_error", f"model: {wanted}")
             return json_response(_model_json(model))
-        data = [_model_json(_model(name)) for name in LISTED]
-        first, last = LISTED[0], LISTED[-1]
-        return json_response({"data": data, "has_more": False, "first_id": first, "last_id": last})
+        limit, after = _limit(call), call.http.query_params.get("after_id")
+        left = LISTED[LISTED.index(after) + 1 :] if after in LISTED else LISTED
+        data = [_model_json(_model(name)) for name in left[:limit]]
+        return _listed(data, more=len(left) > limit)
 
 
 def key_of(http: HttpRequest) -> str:
@@ -277,6 +272,11 @@ def _model_json(model: Model) -> dict[str, Any]:
         "max_input_tokens": model.max_input_tokens,
         "max_tokens": model.max_tokens,
     }
+
+
+def _listed(data: list[dict[str, Any]], *, more: bool) -> Response:
+    first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    return json_response({"data": data, "has_more": more, "first_id": first, "last_id": last})
 
 
 def _limit(call: Call) -> int:

@@ -28,22 +28,19 @@ from typing import Any, cast
 import msgspec
 
 from .answers import Answer, answer, is_turn_directive, refusal, respond, turn
-from .api_errors import ApiError, as_api_error, error_named
+from .api_errors import ApiError, as_api_error, decoded, error_named
+from .content_blocks import IMAGES, blocks_of, inner_blocks
 from .fault_plan import PLANNED_OUTCOMES, FaultPlan
 from .sandbox_settings import Responder, SandboxSettings
 from .token_usage import CACHE_MARK, NO_CACHE, CacheUse, PromptCache, Usage, params_sha256
 from .validation import (
     FILES_VERSION,
-    IMAGES,
     VERSIONS,
     CallContext,
     Entry,
     Request,
-    blocks_of,
     check_create,
     check_params,
-    decoded,
-    inner_blocks,
 )
 
 # Files --------------------------------------------------------------------------------------------

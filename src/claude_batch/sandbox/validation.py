@@ -4,28 +4,40 @@ Only an error in the envelope rejects a whole batch. An error in one request's p
 errored line after the batch has ended. Both use the API's message style, `path.to.field: what is
 wrong`.
 
-Params are checked by the limits and capabilities of their model (`.model_profiles`).
+Params are checked by the limits and capabilities of their model (`.model_profiles`); messages by
+`.content_blocks`, formats and tools by `.output_checks`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from .api_errors import TOO_DEEP, ApiError
-from .instances import SchemaError, instance, unsupported_part
-from .model_profiles import LONG_CONTEXT_BETA, LONG_OUTPUT_BETA, Model, model_named
+from .api_errors import ApiError, decoded, invalid, unknown_tag
+from .content_blocks import (
+    MessageParam,
+    blocks_of,
+    check_fields,
+    check_messages,
+    check_tool_results,
+    cites,
+    sources_of,
+)
+from .model_profiles import (
+    LONG_CONTEXT_BETA,
+    LONG_OUTPUT_BETA,
+    SAMPLING_FREE_VERSION,
+    Model,
+    model_named,
+)
+from .output_checks import check_format, check_tools
 from .token_usage import CACHE_MARK, cache_marks, media_tokens, written_size
 
 # Requests -----------------------------------------------------------------------------------------
-
-SAMPLING_FREE_VERSION = "2026-10-21"
-"""The `anthropic-version` from which `temperature`, `top_p` and `top_k` are rejected."""
 
 PAUSE_MARK = b"[[sandbox:pause"
 """Directive by which an answer pauses (docs/how-to/sandbox.md)."""
@@ -35,23 +47,6 @@ VERSIONS = ("2023-01-01", "2023-06-01", SAMPLING_FREE_VERSION)
 
 FILES_VERSION = "2026-10-21"
 """The `anthropic-version` from which files need no beta: the SDK 2.11 sends none with it."""
-
-_NO_SCHEMAS = re.compile(r"claude-(?:[123]\b|instant|(?:opus|sonnet)-4-(?:0\b|20\d{6}))")
-"""Models from before structured outputs, which Anthropic's page of them does not list."""
-
-IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_MEDIA = {"image": IMAGES, "document": ("application/pdf",)}
-"""Media types of base64 sources, by the type of their block."""
-
-_BLOCKS = (
-    "text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use",
-    "tool_result", "tool_addition", "tool_removal", "server_tool_use", "web_search_tool_result",
-    "web_fetch_tool_result", "advisor_tool_result", "code_execution_tool_result",
-    "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
-    "tool_search_tool_result", "container_upload", "mcp_tool_use", "mcp_tool_result",
-    "mcp_tool_listing", "compaction", "fallback",
-)  # fmt: skip
-"""Types of a message's blocks, of the API and its beta (from the SDK's 2.14 types)."""
 
 _BETA_FIELDS = ("compaction", "context_management", "fallbacks", "mcp_servers")
 """Parameters that no call without a beta has."""
@@ -74,58 +69,11 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     requests: list[Entry]
 
 
-class Block(msgspec.Struct, gc=False):
-    """A content block of a message; fields that the sandbox does not read are skipped."""
-
-    type: str
-    text: Any = None
-    title: Any = None
-    source: Any = None
-    content: Any = None
-    citations: Any = None
-    tool_use_id: Any = None
-    id: Any = None
-    name: Any = None
-
-
 class SystemBlock(msgspec.Struct, gc=False):
     """A block of a system prompt."""
 
     type: str
     text: str
-
-
-class MessageParam(msgspec.Struct, gc=False):
-    """One of a request's messages."""
-
-    role: str
-    content: str | list[Block]
-
-
-def blocks_of(message: MessageParam) -> list[Block]:
-    """Return the message's content blocks; empty if its content is a plain string."""
-    return [] if isinstance(message.content, str) else message.content
-
-
-def inner_blocks(block: Block) -> list[tuple[str, dict[str, Any]]]:
-    """Return the blocks inside a tool's result or a document, each after its path in the block."""
-    found: list[tuple[str, dict[str, Any]]] = []
-    source: Any = block.source
-    held = cast(dict[str, Any], source).get("content") if isinstance(source, dict) else None
-    for path, content in (("content", block.content), ("source.content", held)):
-        if isinstance(content, list):
-            for number, inner in enumerate(cast(list[Any], content)):
-                if isinstance(inner, dict):
-                    found.append((f"{path}.{number}", cast(dict[str, Any], inner)))
-    return found
-
-
-def sources_of(block: Block) -> list[Any]:
-    """Return the sources of the block and of the blocks inside it."""
-    if block.source is None and block.content is None:
-        return []
-    sources: list[Any] = [block.source, *(inner.get("source") for _, inner in inner_blocks(block))]
-    return [each for each in sources if each is not None]
 
 
 class CountedParams(msgspec.Struct, gc=False, forbid_unknown_fields=True, kw_only=True):
@@ -216,71 +164,20 @@ class Request:
         return (size + 3) // 4
 
 
-_T = TypeVar("_T")
-
 _decode_body = msgspec.json.Decoder(CreateBody).decode
 _decode_params = msgspec.json.Decoder(Params).decode
 _decode_counted = msgspec.json.Decoder(CountedParams).decode
 _decode_system = msgspec.json.Decoder(str | list[SystemBlock] | None).decode
 _decode_messages = msgspec.json.Decoder(list[MessageParam]).decode
 
-_MISSING = re.compile(r"Object missing required field `(.+?)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.+?)`")
-_EXPECTED = re.compile(r"Expected `(.+?)`, got `(.+?)`")
-_PATH = re.compile(r" - at `(?:key in )?\$(.*)`$")
-_KINDS = {
-    "str": "string",
-    "int": "integer",
-    "array": "list",
-    "object": "dictionary",
-    "str | array": "string or list",
-    "array | null": "list",
-    "str | array | null": "string or list",
-}
-
-
-def api_message(problem: str, prefix: str = "") -> str:
-    """Return a decoder's error in the API's style: `requests.0.custom_id: Field required`."""
-    path = prefix
-    at = _PATH.search(problem)
-    if at is not None:
-        # `.requests[0].custom_id` becomes `requests.0.custom_id`.
-        path += at[1].replace("[", ".").replace("]", "")
-    path = path.strip(".")
-    if match := _MISSING.match(problem):
-        return f"{path}.{match[1]}: Field required".lstrip(".")
-    if match := _UNKNOWN.match(problem):
-        return f"{path}.{match[1]}: Extra inputs are not permitted".lstrip(".")
-    if match := _EXPECTED.match(problem):
-        kind = _KINDS.get(match[1], match[1])
-        return f"{path or 'body'}: Input should be a valid {kind}"
-    return f"{path or 'body'}: {problem}"
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("invalid_request_error", message)
-
-
-def decoded(decode: Callable[[Raw | bytes], _T], raw: Raw | bytes, path: str = "") -> _T:
-    """Return JSON that stands at this path of a body; raises `ApiError` (400) if it is invalid."""
-    try:
-        return decode(raw)
-    except msgspec.ValidationError as error:
-        raise _invalid(api_message(str(error), path)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        words = f"{path}: not valid JSON" if path else "The request body is not valid JSON"
-        raise _invalid(f"{words}: {error}") from None
-    except RecursionError:
-        raise _invalid(TOO_DEEP) from None
-
 
 def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
     """Return the requests of a create's body; raises `ApiError` (400) for envelope errors."""
     entries = decoded(_decode_body, body).requests
     if not entries:
-        raise _invalid("requests: List should have at least 1 item after validation, not 0")
+        raise invalid("requests: List should have at least 1 item after validation, not 0")
     if len(entries) > max_requests:
-        raise _invalid(
+        raise invalid(
             f"requests: List should have at most {max_requests} items after validation, "
             f"not {len(entries)}"
         )
@@ -290,15 +187,15 @@ def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
         custom_id = entry.custom_id
         if fullmatch(custom_id) is None:
             if len(custom_id) > MAX_CUSTOM_ID:
-                raise _invalid(
+                raise invalid(
                     f"requests.{position}.custom_id: String should have at most {MAX_CUSTOM_ID} "
                     "characters"
                 )
-            raise _invalid(
+            raise invalid(
                 f"requests.{position}.custom_id: String should match pattern '{_PATTERN}'"
             )
         if custom_id in seen:
-            raise _invalid(
+            raise invalid(
                 "requests: custom_id's must be unique within a batch. Duplicate custom_id found: "
                 f"{custom_id}"
             )
@@ -319,26 +216,33 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
     _check_fields(params, model, context)
     for name in () if context.betas else _BETA_FIELDS:
         if getattr(params, name) is not None:
-            raise _invalid(f"{name}: Extra inputs are not permitted")
+            raise invalid(f"{name}: Extra inputs are not permitted")
     if params.system:
         _check_system(params.system)
-    _check_messages(messages, context)
+    check_messages(messages, context.version)
+    if any(map(blocks_of, messages)):
+        check_fields(params.messages)
     thread: Any = params.thread
     if not (isinstance(thread, dict) and cast(dict[str, Any], thread).get("type") == "continue"):
         # The messages of the thread are not repeated.
-        _check_tool_results(messages)
+        check_tool_results(messages)
     # A turn that paused ends with the assistant's message too. It has tools of the server.
+    may_end_so = params.compaction or params.fallback_credit_token or counting
     if (
         messages[-1].role == "assistant"
+        and messages[-1].content
         and model.newer
-        and not (counting or params.tools or PAUSE_MARK in bytes(raw))
+        and not (may_end_so or _has_server_tools(params) or PAUSE_MARK in bytes(raw))
     ):
-        raise _invalid(
+        raise invalid(
             "This model does not support assistant message prefill. The conversation must end with "
             "a user message."
         )
-    if params.output_config is not None or params.tools or params.tool_choice is not None:
-        _check_output(params, messages, model)
+    if params.output_config is not None:
+        check_format(params.output_config, params.model, cited=cites(messages))
+    if params.tools or params.tool_choice is not None:
+        thinks = _thinks(params, "enabled")
+        check_tools(tools_of(params), params.tool_choice, params.model, model, thinks=thinks)
     if CACHE_MARK in bytes(raw):
         _check_cache_marks(decoded(msgspec.json.decode, raw))
     request = Request(params, messages, model)
@@ -364,20 +268,20 @@ def _model(params: CountedParams) -> Model:
 def _check_fields(params: Params, model: Model, context: CallContext) -> None:
     if context.batch:
         if params.stream:
-            raise _invalid('"stream=True" is not supported in the Message Batches API')
+            raise invalid('"stream=True" is not supported in the Message Batches API')
         for name in ("speed", "store", "cache_hint", "context_hint"):
             if getattr(params, name) is not UNSET:
-                raise _invalid(f"{name}: Not supported in a batch")
+                raise invalid(f"{name}: Not supported in a batch")
     if params.speed not in (UNSET, None, "standard", "fast"):
-        raise _invalid("speed: Input should be 'standard' or 'fast'")
+        raise invalid("speed: Input should be 'standard' or 'fast'")
     least = 1 if context.batch else 0
     if params.max_tokens < least:
-        raise _invalid(f"max_tokens: must be greater than or equal to {least}")
+        raise invalid(f"max_tokens: must be greater than or equal to {least}")
     if params.max_tokens > model.max_tokens:
         long_output = context.batch and LONG_OUTPUT_BETA in context.betas
         most = model.max_long_tokens if long_output else model.max_tokens
         if params.max_tokens > most:
-            raise _invalid(
+            raise invalid(
                 f"max_tokens: {params.max_tokens} > {most}, which is the maximum allowed number "
                 f"of output tokens for {model.id}"
             )
@@ -388,26 +292,26 @@ def _check_fields(params: Params, model: Model, context: CallContext) -> None:
         if value is UNSET:
             continue
         if context.version >= SAMPLING_FREE_VERSION:
-            raise _invalid(f"{name}: Extra inputs are not permitted")
+            raise invalid(f"{name}: Extra inputs are not permitted")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise _invalid(f"{name}: Input should be a valid number")
+            raise invalid(f"{name}: Input should be a valid number")
         if value < 0 or (most is not None and value > most):
-            raise _invalid(f"{name}: Input is out of range")
+            raise invalid(f"{name}: Input is out of range")
         if not model.takes_sampling:
-            raise _invalid(f"`{name}` is not supported for {model.id}")
+            raise invalid(f"`{name}` is not supported for {model.id}")
     if UNSET not in (params.temperature, params.top_p) and not model.takes_both_samplings:
-        raise _invalid(
+        raise invalid(
             "`temperature` and `top_p` cannot both be specified for this model. Please use only "
             "one."
         )
     if _thinks(params, "enabled", "adaptive"):
         mode = "when thinking is enabled or in adaptive mode"
         if params.temperature not in (UNSET, 1):
-            raise _invalid(f"`temperature` may only be set to 1 {mode}.")
+            raise invalid(f"`temperature` may only be set to 1 {mode}.")
         if params.top_p is not UNSET and params.top_p < 0.95:
-            raise _invalid(f"`top_p` must be greater than or equal to 0.95 or unset {mode}.")
+            raise invalid(f"`top_p` must be greater than or equal to 0.95 or unset {mode}.")
         if params.top_k is not UNSET:
-            raise _invalid(f"`top_k` must be unset {mode}.")
+            raise invalid(f"`top_k` must be unset {mode}.")
 
 
 def _thinks(params: Params, *kinds: str) -> bool:
@@ -426,216 +330,38 @@ def _check_thinking(thinking: Any, max_tokens: int, model: Model, context: CallC
     fields = cast(dict[str, Any], thinking) if isinstance(thinking, dict) else {}
     kind = fields.get("type")
     if not isinstance(kind, str):
-        raise _invalid("thinking: Input should be a valid dictionary with a type")
+        raise invalid("thinking: Input should be a valid dictionary with a type")
     if kind not in _THINKING:
-        raise _unknown_tag("thinking", kind, _THINKING)
+        raise unknown_tag("thinking", kind, _THINKING)
     if kind == "adaptive" and not model.newer:
-        raise _invalid("adaptive thinking is not supported on this model")
+        raise invalid("adaptive thinking is not supported on this model")
     if (kind == "enabled" and not model.takes_budget) or (
         kind == "disabled" and not model.takes_disabled
     ):
-        raise _invalid(
+        raise invalid(
             f'"thinking.type.{kind}" is not supported for this model. Use "thinking.type.adaptive" '
             'and "output_config.effort" to control thinking behavior.'
         )
     if kind == "enabled":
         where, budget = "thinking.enabled.budget_tokens", fields.get("budget_tokens")
         if budget is None:
-            raise _invalid(f"{where}: Field required")
+            raise invalid(f"{where}: Field required")
         if isinstance(budget, bool) or not isinstance(budget, int):
-            raise _invalid(f"{where}: Input should be a valid integer")
+            raise invalid(f"{where}: Input should be a valid integer")
         if budget < LEAST_BUDGET:
-            raise _invalid(f"{where}: Input should be greater than or equal to {LEAST_BUDGET}")
+            raise invalid(f"{where}: Input should be greater than or equal to {LEAST_BUDGET}")
         # With this beta the budget is that of all thoughts between the calls of tools.
         interleaved = any(beta.startswith("interleaved-thinking") for beta in context.betas)
         if budget >= max_tokens and not interleaved:
-            raise _invalid("`max_tokens` must be greater than `thinking.budget_tokens`")
-
-
-def _unknown_tag(where: str, kind: str, known: tuple[str, ...]) -> ApiError:
-    return _invalid(
-        f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags: "
-        f"{', '.join(repr(each) for each in known)}"
-    )
+            raise invalid("`max_tokens` must be greater than `thinking.budget_tokens`")
 
 
 def _check_system(system: Raw) -> None:
     if memoryview(system)[0] not in b'"[n':
-        raise _invalid("system: Input should be a valid string or list")
+        raise invalid("system: Input should be a valid string or list")
     prompt: str | list[SystemBlock] | None = decoded(_decode_system, system, "system")
     if isinstance(prompt, list) and not all(block.text for block in prompt):
-        raise _invalid("system: text content blocks must be non-empty")
-
-
-def _check_messages(messages: list[MessageParam], context: CallContext) -> None:
-    if not messages:
-        raise _invalid("messages: at least one message is required")
-    if messages[0].role == "assistant":
-        raise _invalid('messages: first message must use the "user" role')
-    for position, message in enumerate(messages):
-        role, content = message.role, message.content
-        if role not in ("user", "assistant", "system"):
-            raise _invalid(f"messages.{position}.role: Input should be 'user' or 'assistant'")
-        if not content:
-            raise _invalid(f"messages.{position}.content: must not be empty")
-        for number, block in enumerate(blocks_of(message)):
-            where = f"messages.{position}.content.{number}"
-            if block.type not in _BLOCKS:
-                raise _unknown_tag(where, block.type, _BLOCKS)
-            if (
-                block.type == "document"
-                and role == "assistant"
-                and context.version >= SAMPLING_FREE_VERSION
-            ):
-                raise _invalid(f"{where}: document blocks are not permitted in assistant messages")
-            _check_block(block, where)
-
-
-def _check_block(block: Block, where: str) -> None:
-    where = f"{where}.{block.type}"
-    if block.type == "text":
-        _check_text(block.text, where)
-    elif block.type in ("document", "image"):
-        if not isinstance(block.citations, dict | None):
-            raise _invalid(f"{where}.citations: Input should be a valid dictionary")
-        if block.source is None:
-            raise _invalid(f"{where}.source: Field required")
-        _check_source(block.source, f"{where}.source", _MEDIA[block.type])
-    elif block.type == "tool_result":
-        _check_inner(block.content, f"{where}.content")
-
-
-def _check_text(text: Any, where: str) -> None:
-    if text is None:
-        raise _invalid(f"{where}.text: Field required")
-    if not isinstance(text, str):
-        raise _invalid(f"{where}.text: Input should be a valid string")
-    if not text:
-        raise _invalid("messages: text content blocks must be non-empty")
-
-
-def _check_source(source: Any, where: str, media: tuple[str, ...]) -> None:
-    fields = cast(dict[str, Any], source) if isinstance(source, dict) else {}
-    kind = fields.get("type")
-    if not isinstance(kind, str):
-        raise _invalid(f"{where}: Input should be a valid dictionary with a type")
-    if kind == "base64" and fields.get("media_type") not in media:
-        known = ", ".join(repr(each) for each in media)
-        raise _invalid(f"{where}.base64.media_type: Input should be {known}")
-    if kind == "content":
-        if not fields.get("content"):
-            raise _invalid(f"{where}.content.content: Field required")
-        _check_inner(fields["content"], f"{where}.content.content")
-
-
-def _check_inner(content: Any, where: str) -> None:
-    """Check the content of a tool's result or of a document, which may be blocks too."""
-    try:
-        inner = cast(
-            str | list[Block] | None, msgspec.convert(content, type=str | list[Block] | None)
-        )
-    except msgspec.ValidationError as error:
-        raise _invalid(api_message(str(error), where)) from None
-    if isinstance(inner, list):
-        for number, block in enumerate(inner):
-            _check_block(block, f"{where}.{number}")
-
-
-def _check_tool_results(messages: list[MessageParam]) -> None:
-    """Check that each tool's result follows its call, and that each call has one result.
-
-    Messages of one role in a row are one turn.
-    """
-    calls: dict[str, int] = {}
-    answered: set[str] = set()
-    role = "user"
-    for position, message in enumerate(messages):
-        if message.role == "system":
-            continue
-        if (message.role, role) == ("assistant", "user"):
-            _check_answered(calls, answered)
-            calls, answered = {}, set()
-        role = message.role
-        for number, block in enumerate(blocks_of(message)):
-            where = f"messages.{position}.content.{number}"
-            if block.type == "tool_use":
-                if role != "assistant":
-                    raise _invalid(
-                        f"messages.{position}: `tool_use` blocks can only be in `assistant` "
-                        "messages"
-                    )
-                calls[_call_id(block.id, f"{where}.tool_use.id")] = position
-            elif block.type == "tool_result":
-                call_id = _call_id(block.tool_use_id, f"{where}.tool_result.tool_use_id")
-                if call_id in answered:
-                    raise _invalid(
-                        f"{where}: each tool_use must have a single result. Found multiple "
-                        f"`tool_result` blocks with id: {call_id}"
-                    )
-                if role != "user" or call_id not in calls:
-                    raise _invalid(
-                        f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: "
-                        f"{call_id}. Each `tool_result` block must have a corresponding `tool_use` "
-                        "block in the previous message."
-                    )
-                answered.add(call_id)
-    if role == "user":
-        _check_answered(calls, answered)
-
-
-def _call_id(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise _invalid(f"{where}: Input should be a valid string")
-    return value
-
-
-def _check_answered(calls: dict[str, int], answered: set[str]) -> None:
-    if missing := [call_id for call_id in calls if call_id not in answered]:
-        raise _invalid(
-            f"messages.{calls[missing[0]]}: `tool_use` ids were found without `tool_result` blocks "
-            f"immediately after: {', '.join(missing)}. Each `tool_use` block must have a "
-            "corresponding `tool_result` block in the next message."
-        )
-
-
-def _check_output(params: Params, messages: list[MessageParam], model: Model) -> None:
-    output = params.output_config
-    if output is not None:
-        if not isinstance(output, dict):
-            raise _invalid("output_config: Input should be a valid dictionary")
-        wanted = cast(dict[str, Any], output).get("format")
-        if wanted is not None:
-            if _NO_SCHEMAS.match(params.model):
-                raise _invalid(
-                    f"output_config.format: '{params.model}' does not support output format."
-                )
-            _check_format(wanted)
-            if cites(messages):
-                raise _invalid(
-                    "output_config.format: cannot be combined with citations: disable one of them"
-                )
-    tools = tools_of(params)
-    names = _tool_names(tools, params.model)
-    choice = params.tool_choice
-    if choice is not None:
-        if not isinstance(choice, dict):
-            raise _invalid("tool_choice: Input should be a valid dictionary")
-        choice = cast(dict[str, Any], choice)
-        kind = choice.get("type")
-        if kind not in ("auto", "any", "tool", "none"):
-            raise _invalid("tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'")
-        if kind not in ("any", "tool"):
-            return
-        if not tools:
-            raise _invalid("tool_choice: tool_choice may only be specified while providing tools")
-        if _thinks(params, "enabled"):
-            raise _invalid("Thinking may not be enabled when tool_choice forces tool use.")
-        if not model.takes_forced_tool:
-            raise _invalid(f"tool_choice.type: '{kind}' is not supported for {model.id}")
-        name = choice.get("name")
-        known = isinstance(name, str) and (name in names or len(names) < len(tools))
-        if kind == "tool" and not known:
-            raise _invalid(f"tool_choice.name: tool {name!r} not found in tools")
+        raise invalid("system: text content blocks must be non-empty")
 
 
 MAX_CACHE_POINTS = 4
@@ -645,7 +371,7 @@ MAX_CACHE_POINTS = 4
 def _check_cache_marks(params: dict[str, Any]) -> None:
     marks = cache_marks(params)
     if len(marks) > MAX_CACHE_POINTS:
-        raise _invalid(
+        raise invalid(
             f"A maximum of {MAX_CACHE_POINTS} blocks with cache_control may be provided. Found "
             f"{len(marks)}."
         )
@@ -653,12 +379,12 @@ def _check_cache_marks(params: dict[str, Any]) -> None:
     for mark in marks:
         fields = cast(dict[str, Any], mark) if isinstance(mark, dict) else {}
         if fields.get("type") != "ephemeral":
-            raise _invalid("cache_control.type: Input should be 'ephemeral'")
+            raise invalid("cache_control.type: Input should be 'ephemeral'")
         ttls.append(fields.get("ttl") or "5m")
         if ttls[-1] not in ("5m", "1h"):
-            raise _invalid("cache_control.ephemeral.ttl: Input should be '5m' or '1h'")
+            raise invalid("cache_control.ephemeral.ttl: Input should be '5m' or '1h'")
     if ttls != sorted(ttls):
-        raise _invalid(
+        raise invalid(
             "cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
             "cache_control block. Blocks are processed in the order tools, system, messages."
         )
@@ -670,56 +396,7 @@ def _check_length(request: Request, context: CallContext) -> None:
     long_context = LONG_CONTEXT_BETA in context.betas
     most = model.max_long_input_tokens if long_context else model.max_input_tokens
     if tokens > most:
-        raise _invalid(f"prompt is too long: {tokens} tokens > {most} maximum")
-
-
-def _check_format(wanted: Any) -> None:
-    fields = cast(dict[str, Any], wanted) if isinstance(wanted, dict) else {}
-    if fields.get("type") != "json_schema":
-        raise _invalid("output_config.format.type: Input should be 'json_schema'")
-    _check_schema(fields.get("schema"), "output_config.format.schema")
-    if (fault := unsupported_part(fields["schema"])) is not None:
-        raise _invalid(f"output_config.format.schema: {fault}")
-
-
-def _check_schema(schema: Any, path: str) -> None:
-    if not isinstance(schema, dict):
-        raise _invalid(f"{path}: Input should be a valid dictionary")
-    try:
-        instance(cast(dict[str, Any], schema))
-    except SchemaError as error:
-        raise _invalid(f"{path}: {error}") from None
-
-
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-
-
-def _tool_names(tools: list[dict[str, Any]], model: str) -> set[str]:
-    """Return the names of the tools; those of a server's toolset have their own."""
-    names: set[str] = set()
-    for position, tool in enumerate(tools):
-        name, kind = tool.get("name"), tool.get("type")
-        if name is None and kind not in (None, "custom"):
-            continue
-        if not isinstance(name, str) or not name:
-            raise _invalid(f"tools.{position}.name: Field required")
-        if _TOOL_NAME.fullmatch(name) is None:
-            raise _invalid(
-                f"tools.{position}.custom.name: String should match pattern "
-                f"'^{_TOOL_NAME.pattern}$'"
-            )
-        if name in names:
-            raise _invalid(f"tools: Tool names must be unique, and {name!r} came before")
-        if tool.get("strict") is True and _NO_SCHEMAS.match(model):
-            raise _invalid(f"tools.{position}.strict: '{model}' does not support strict tools.")
-        if kind in (None, "custom") and "input_schema" not in tool:
-            raise _invalid(f"tools.{position}.custom.input_schema: Field required")
-        schema: Any = tool.get("input_schema", {})
-        _check_schema(schema, f"tools.{position}.input_schema")
-        if schema.get("type", "object") != "object":
-            raise _invalid(f"tools.{position}.custom.input_schema.type: Input should be 'object'")
-        names.add(name)
-    return names
+        raise invalid(f"prompt is too long: {tokens} tokens > {most} maximum")
 
 
 _decode_tools = msgspec.json.Decoder(list[dict[str, Any]] | None).decode
@@ -730,11 +407,5 @@ def tools_of(params: Params) -> list[dict[str, Any]]:
     return (decoded(_decode_tools, params.tools, "tools") or []) if params.tools else []
 
 
-def cites(messages: list[MessageParam]) -> bool:
-    """Return whether any document or search result of the messages has citations enabled."""
-    for message in messages:
-        for block in blocks_of(message):
-            settings: Any = block.citations
-            if isinstance(settings, dict) and cast(dict[str, Any], settings).get("enabled"):
-                return True
-    return False
+def _has_server_tools(params: Params) -> bool:
+    return any(tool.get("type") not in (None, "custom") for tool in tools_of(params))

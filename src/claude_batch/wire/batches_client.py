@@ -237,24 +237,33 @@ class Outage:
         self._since: float | None = None
         self._last = self._next_line = 0.0
         self._reason = ""
+        self._failing: set[bool] = set()
+        """True if live calls have no answer, False if others have none."""
 
-    def note(self, error: ApiError | Unreachable | None) -> None:
+    def note(self, error: ApiError | Unreachable | None, *, live: bool = False) -> None:
         """Note how a call ended; an outage is logged after a minute, and then each hour."""
         now = time.monotonic()
         if error is None or (isinstance(error, ApiError) and error.fault.from_api):
-            since, self._since, self._has_answered = self._since, None, True
+            self._has_answered = True
+            self._failing.discard(live)
+            # A proxy may reach one endpoint and not the other.
+            if self._failing and now - self._last <= _OUTAGE_ENDS:
+                return
+            self._failing.clear()
+            since, self._since = self._since, None
             if since is not None and self._next_line > since + OUTAGE_SECONDS:
                 lasted = roughly(now - since)
                 _log.info("%s answers again, after %s", self._address, lasted, extra=_FOR_PEOPLE)
             return
+        self._failing.add(live)
         if self._since is None:
             self._since, self._next_line = now, now + OUTAGE_SECONDS
         self._last, self._reason = now, str(error)
         if now >= self._next_line:
             self._next_line = now + OUTAGE_LINES_APART
             _log.warning(
-                "%s. It has not answered for %s; nothing is lost, and it is called again until it "
-                "answers",
+                "%s. It has not answered for %s; what waits is kept, and it is called again until "
+                "it answers",
                 self._words(),
                 roughly(now - self._since),
                 extra=_FOR_PEOPLE,
@@ -265,7 +274,7 @@ class Outage:
         since, now = self._since, time.monotonic()
         if since is None or now - self._last > _OUTAGE_ENDS:
             return None
-        is_long = not self._has_answered or now - since >= NOT_READY_SECONDS
+        is_long = not self._has_answered or self._last - since >= NOT_READY_SECONDS
         return self._words() if is_long else None
 
     def _words(self) -> str:
@@ -302,7 +311,7 @@ class BatchesClient:
         self._redaction = self._connection.redaction
         self._read_timeout = httpx2.Timeout(60.0, connect=CONNECT_SECONDS)
         self.outage: Outage = Outage(self._connection.base_url)
-        """Whether the reading calls are answered."""
+        """Whether the reading calls and the live calls are answered."""
         self.workspace: str | None = None
         """``anthropic-workspace-id`` of the last answer that had one."""
         self.clock_offset: float = 0.0

@@ -301,6 +301,8 @@ def _levels(request: EncodedRequest, fields: dict[str, msgspec.Raw]) -> list[_Le
         if _bears(part):
             levels.append(_Level(place, digest.digest(), tokens >= least))
     messages = _decode_blocks(fields["messages"])
+    if not messages:  # of a thread
+        return levels
     first = _decode_message(messages[0])
     content = bytes(first.content)
     if first.role != "user" or not content.startswith(b"["):

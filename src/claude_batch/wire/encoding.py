@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire.inbound import check_text, word_or_none
+from claude_batch.wire.inbound import LONGEST_ID, check_text, word_or_none
 from claude_batch.wire.limits import (
     API_VERSION,
     LONGEST_BETAS,
@@ -28,7 +28,12 @@ from claude_batch.wire.limits import (
     SAMPLING_PARAMETERS,
     takes_sampling,
 )
-from claude_batch.wire.param_checks import check_batch_rules, check_params, is_list_of_text
+from claude_batch.wire.param_checks import (
+    check_batch_rules,
+    check_params,
+    continues_thread,
+    is_list_of_text,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +118,8 @@ def _check_words(what: str, values: Iterable[str]) -> None:
     for value in values:
         if word_or_none(value) is None or "," in value:
             raise InvalidRequestError(
-                f"{what} {value[:100]!r} is not a word of printable ASCII characters; correct it"
+                f"{what} {value[:100]!r} is not a word of 1 to {LONGEST_ID} printable ASCII "
+                "characters; correct it"
             )
 
 
@@ -160,7 +166,9 @@ def encode_params(
         )
     if "max_tokens" not in merged:
         raise InvalidRequestError("`max_tokens` is missing; the API requires it")
-    if not merged.get("messages"):
+    messages = merged.get("messages")
+    # An empty list resumes a turn of a thread that has paused.
+    if not messages and not (messages == [] and continues_thread(merged)):
         raise InvalidRequestError("`messages` is missing or empty; give a prompt or messages")
     if batch:
         check_batch_rules(merged)

@@ -45,6 +45,8 @@ _CHECKED = frozenset(
         *("tool_choice", "tools"),
     )
 )
+_ENDINGS = ("compaction", "fallback_credit_token")
+"""Params that let the messages end with the assistant's with any model (SDK 2.14)."""
 _ALL_TAKE = 4096
 """A ``max_tokens`` that every model accepts."""
 
@@ -102,7 +104,7 @@ def _is_plain(params: Mapping[str, Any]) -> bool:
     return (
         message.get("role") == "user"
         and type(content) is str
-        and content != ""
+        and content.strip() != ""
         and type(tokens) is int
         and 0 <= tokens <= _ALL_TAKE
         and params.keys().isdisjoint(_CHECKED)
@@ -173,10 +175,9 @@ def _faults(
     yield from _sampling_faults(params)
     yield from _message_faults(params["messages"], api_version)
     messages = list(mappings(params["messages"]))
-    thread = mapping_or_none(params.get("thread")) or {}
-    if thread.get("type") != "continue":  # else earlier messages are not repeated
+    if not continues_thread(params):
         yield from _tool_result_faults(messages)
-    if not (params.get("tools") or params.get("mcp_servers")):
+    if not (params.get("tools") or _has_more_tools(params) or any(map(params.get, _ENDINGS))):
         # A turn that a server's tool has paused is continued with its own message at the end.
         yield from _ending_faults(params["model"], messages)
     yield from _cache_faults(params)
@@ -306,20 +307,19 @@ def _message_faults(messages: object, api_version: str) -> Iterator[str]:
         role, content = message.get("role"), message.get("content")
         if role not in _ROLES:
             yield f"message {number}: unknown role {role!r}; use `user` or `assistant`"
-        if number == 1 and role == "assistant":
-            yield "message 1 has the role `assistant`; the first message must have the role `user`"
-        if not content:
+        if content is None or (not content and role == "user"):
             yield f"message {number} has no content, which the API does not accept"
-        if content and not isinstance(content, str | list | tuple):
+        if not isinstance(content, str | list | tuple | None):
             yield f"message {number}: its content must be a text or a list of blocks"
-        if isinstance(content, str) and content.isspace():
+        blocks = list(mappings(message.get("content")))
+        # A blank block beside others passes: the model's own answers have some.
+        texts: list[object] = [block.get("text") for block in blocks] or [content]
+        if all(isinstance(text, str) and text.isspace() for text in texts):
             yield f"message {number} has only whitespace, which the API does not accept"
-        for place, block in enumerate(mappings(message.get("content")), 1):
+        for place, block in enumerate(blocks, 1):
             where = f"message {number}, block {place}"
             if (fault := _text_fault(block)) is not None:
                 yield f"{where}: {fault}"
-            if block.get("type") == "text" and block["text"].isspace():
-                yield f"{where}: its `text` is only whitespace, which the API does not accept"
             if block.get("type") == "image_url":
                 yield f"{where}: the type `image_url` is OpenAI's; write {{type: image, source: …}}"
             newer = api_version > SAMPLING_API_VERSION
@@ -388,7 +388,7 @@ def _ending_faults(model: str, messages: list[_Block]) -> Iterator[str]:
     text: object = (
         blocks[-1].get("text") if blocks and blocks[-1].get("type") == "text" else content
     )
-    if last.get("role") != "assistant" or not isinstance(text, str):
+    if last.get("role") != "assistant" or not isinstance(text, str) or not text:
         return
     if not takes_prefill(model):
         yield (
@@ -423,6 +423,18 @@ def _prefix(params: Mapping[str, Any]) -> Iterator[_Block]:
             yield from mappings(block.get("content"))  # of a tool's result
             yield block
     yield params
+
+
+def continues_thread(params: Mapping[str, Any]) -> bool:
+    """Return whether the API has the earlier messages, so that they are not repeated."""
+    return (mapping_or_none(params.get("thread")) or {}).get("type") == "continue"
+
+
+def _has_more_tools(params: Mapping[str, Any]) -> bool:
+    """Return whether tools may come from a server, from the thread or from the messages."""
+    return bool(params.get("mcp_servers") or params.get("thread")) or any(
+        block.get("type") in ("tool_addition", "compaction") for block in _prefix(params)
+    )
 
 
 def is_list_of_text(value: object) -> bool:
@@ -506,12 +518,13 @@ def _tool_faults(params: Mapping[str, Any]) -> Iterator[str]:
     kind, wanted = choice.get("type"), choice.get("name")
     if kind not in ("any", "tool"):
         return
-    are_all_named = len(names) == len(params.get("tools") or ())
-    if kind == "tool" and names and are_all_named and str(wanted) not in names:
-        known = ", ".join(sorted(names))
-        yield f"`tool_choice` names {wanted!r}, which is no tool; the tools are {known}"
-    if not params.get("tools") and not params.get("mcp_servers"):
-        yield f"`tool_choice: {kind}` needs `tools`; there are none"
+    if not _has_more_tools(params):
+        are_all_named = len(names) == len(params.get("tools") or ())
+        if kind == "tool" and names and are_all_named and str(wanted) not in names:
+            known = ", ".join(sorted(names))
+            yield f"`tool_choice` names {wanted!r}, which is no tool; the tools are {known}"
+        if not params.get("tools"):
+            yield f"`tool_choice: {kind}` needs `tools`; there are none"
     model: str = params["model"]
     if not takes_forced_tools(model):
         yield (
