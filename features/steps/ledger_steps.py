@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sqlite3
 import stat
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 import programs
 from behave import given, then, when
 from behave.runner import Context
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import func, insert, literal, select, update
 from tables import rule
 
 from claude_batch.core.batch_processing import BatchProcessingMode
@@ -126,6 +127,27 @@ def _(context: Context, drives: bool, deposed: bool, migrated: bool, fails: bool
     with ledger.read() as tx:
         stored = tx.scalar(select(func.count()).select_from(workspaces_table)) == 2
     return {"with": ends, "is_stored": "yes" if stored else "no"}
+
+
+@then("a write succeeds while the interrupt of another write's statement is handled")
+def _(context: Context) -> None:
+    """Ctrl-C within a statement, as SQLite runs it: a timer sends the signal."""
+    numbers = select(literal(1).label("n")).cte(recursive=True)
+    numbers = numbers.union_all(select(numbers.c.n + 1).where(numbers.c.n < 3_000_000))
+    slow = select(numbers.c.n).where(numbers.c.n > 2_999_990)
+    context.ledger.hurry(1)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with context.ledger.write() as tx:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            tx.execute(slow)
+    except KeyboardInterrupt:
+        with context.ledger.write() as tx:
+            workspaces.ensure_workspace(tx, "http://x/", "aa")
+    else:
+        raise AssertionError("the statement ended before the interrupt")
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 @then("the watch is quiet until another connection commits")

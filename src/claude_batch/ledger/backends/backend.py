@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -225,6 +226,11 @@ class Backend(ABC):
             yield
         except self.faults as error:
             raise self.error(what, error) from error
+        except (KeyboardInterrupt, SystemExit) as error:
+            # The frames of an interrupted statement keep it open, and so its locks, as long as the
+            # exception is handled.
+            clear_frames(error.__traceback__)
+            raise
 
     @abstractmethod
     def writer(self, connection: Connection) -> Connection:
