@@ -67,6 +67,8 @@ class RestoreVerdict(LiveVerdict):
         """Those that were cancelled since, before the ledger could know that they had been asked
         live."""
         self._had_requests: dict[str, bool] = {}
+        self._copied: set[int] = set()
+        """The workspaces that something was stored for in the copy, by their row numbers."""
         """Whether something was stored in a workspace when it was recovered, by workspace.
 
         If not, the answers to what was forgotten are only reported."""
@@ -105,6 +107,7 @@ class RestoreVerdict(LiveVerdict):
         self._strangers = asked - stored - (self.removed - self._ever_strangers)
         self._ever_strangers |= self._strangers
         self.removed |= self._strangers
+        self._copied = {row["workspace_id"] for row in self.rows("SELECT workspace_id FROM lanes")}
         there = self._used_workspaces()
         if None not in there:  # else it is the workspace of either key
             forgotten = self.forgotten()
@@ -133,8 +136,14 @@ class RestoreVerdict(LiveVerdict):
         return {row["name"] for row in self.rows(named)}
 
     def recovered_one(self, workspace: str) -> None:
-        """The workspace of one key is said to be recovered."""
-        self._had_requests.setdefault(workspace, workspace in self._used_workspaces())
+        """The workspace of one key is said to be recovered.
+
+        One that was first used after the copy is not behind, and is left alone.
+        """
+        names = {row["id"]: row["name"] for row in self.rows("SELECT id, name FROM workspaces")}
+        copied = {names.get(number, workspace) for number in self._copied}  # else it was merged
+        is_used = workspace in copied & self._used_workspaces()
+        self._had_requests.setdefault(workspace, is_used)
         if not self._had_requests[workspace]:
             there = [remote.id for remote in self.forgotten() if remote.workspace == workspace]
             self._reported.update(there)
