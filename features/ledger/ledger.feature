@@ -49,9 +49,14 @@ Feature: The ledger is opened with care
       | yes    | yes     | no       | no    | Deposed…            | no        |
       | no     | no      | yes      | no    | LedgerError …was migrated to schema version 999 by another process; nothing was written. Restart this process, with the version of claude-batch that did it | no |
 
-  Scenario: A statement that is interrupted locks the ledger no longer than its transaction lasts
+  Scenario Outline: A write that is interrupted locks the ledger no longer than it lasts: in its <part>
     Given an open ledger
-    Then a write succeeds while the interrupt of another write's statement is handled
+    Then a write succeeds while the interrupt of another write's <part> is handled
+
+    Examples:
+      | part      |
+      | statement |
+      | commit    |
 
   Scenario: The watch sees what others commit
     Given an open ledger

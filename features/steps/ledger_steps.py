@@ -9,11 +9,12 @@ import stat
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import programs
 from behave import given, then, when
 from behave.runner import Context
-from sqlalchemy import func, insert, literal, select, update
+from sqlalchemy import RootTransaction, func, insert, literal, select, update
 from tables import rule
 
 from claude_batch.core.batch_processing import BatchProcessingMode
@@ -129,23 +130,25 @@ def _(context: Context, drives: bool, deposed: bool, migrated: bool, fails: bool
     return {"with": ends, "is_stored": "yes" if stored else "no"}
 
 
-@then("a write succeeds while the interrupt of another write's statement is handled")
-def _(context: Context) -> None:
+@then("a write succeeds while the interrupt of another write's {part} is handled")
+def _(context: Context, part: str) -> None:
     """Ctrl-C within a statement, as SQLite runs it: a timer sends the signal."""
     numbers = select(literal(1).label("n")).cte(recursive=True)
     numbers = numbers.union_all(select(numbers.c.n + 1).where(numbers.c.n < 3_000_000))
     slow = select(numbers.c.n).where(numbers.c.n > 2_999_990)
     context.ledger.hurry(1)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    commit = mock.patch.object(RootTransaction, "_do_commit", side_effect=KeyboardInterrupt)
     try:
-        with context.ledger.write() as tx:
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            tx.execute(slow)
+        with commit if part == "commit" else contextlib.nullcontext(), context.ledger.write() as tx:
+            if part == "statement":
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                tx.execute(slow)
     except KeyboardInterrupt:
         with context.ledger.write() as tx:
             workspaces.ensure_workspace(tx, "http://x/", "aa")
     else:
-        raise AssertionError("the statement ended before the interrupt")
+        raise AssertionError("the write ended before the interrupt")
     finally:
         signal.signal(signal.SIGALRM, before)
 

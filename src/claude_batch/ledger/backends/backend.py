@@ -226,11 +226,15 @@ class Backend(ABC):
             yield
         except self.faults as error:
             raise self.error(what, error) from error
-        except (KeyboardInterrupt, SystemExit) as error:
+        except (AssertionError, KeyboardInterrupt, SystemExit) as error:
+            # SQLAlchemy asserts that no commit is interrupted.
+            cause = error.__context__ if isinstance(error, AssertionError) else error
+            if not isinstance(cause, (KeyboardInterrupt, SystemExit)):
+                raise
             # The frames of an interrupted statement keep it open, and so its locks, as long as the
             # exception is handled.
             clear_frames(error.__traceback__)
-            raise
+            raise cause from None
 
     @abstractmethod
     def writer(self, connection: Connection) -> Connection:
