@@ -6,8 +6,8 @@ a PostgreSQL server that all of them share.
 One process imports the step definitions, which takes seconds, does what most scenarios do first
 (`warm_up.py`), and forks a worker for each feature file. A feature therefore starts at once and
 cannot disturb another one. Features tagged @long start first, then the largest files. Most features
-wait three quarters of their time: while half a core is idle another worker is started, up to three
-times as many as `--processes` says.
+wait three quarters of their time: while a quarter of a core is idle another worker is started, up to
+four times as many as `--processes` says.
 
 DIR gets a folder of JUnit files and the output of each feature, and `times.json`: the seconds of
 wall clock and of CPU (child processes included) of each feature, and whether it passed. If few
@@ -151,12 +151,12 @@ class Cores:
         self._seen = self._times()
 
     def were_idle(self) -> bool:
-        """Whether more than half a core had nothing to do for `LOOK` seconds; earlier, no."""
+        """Whether a quarter of a core had nothing to do for `LOOK` seconds; earlier, no."""
         (idle, total), (idle_then, total_then) = self._times(), self._seen
         if total - total_then < LOOK * os.sysconf("SC_CLK_TCK") * (os.cpu_count() or 1):
             return False
         self._seen = idle, total
-        return 2 * (idle - idle_then) * (os.cpu_count() or 1) > total - total_then
+        return 4 * (idle - idle_then) * (os.cpu_count() or 1) > total - total_then
 
     def _times(self) -> tuple[int, int]:
         try:
@@ -179,7 +179,7 @@ class Pool:
         running: dict[int, tuple[Play, float]] = {}
         cores = Cores()
         while waiting or running:
-            some, most = len(running) < at_a_time, len(running) < 3 * at_a_time
+            some, most = len(running) < at_a_time, len(running) < 4 * at_a_time
             if waiting and (some or (most and cores.were_idle())):
                 play = waiting.pop(0)
                 running[self._start(play)] = play, time.monotonic()
