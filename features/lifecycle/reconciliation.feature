@@ -232,19 +232,6 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 4 results in the order of the prompts
     And the API has processed 4 requests, none twice
 
-  Scenario: A date that was ahead when the search for a batch began does not prolong it
-    Given a server that means harm, before an API
-    And the API has the faults
-      """
-      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_before"}}]}
-      """
-    And it answers the first 3 list calls with a clock that is an hour ahead
-    And a batch provider with {"settling": 1, "poll_interval": 0.1, "max_wait": 30}
-    When a run of 2 prompts is submitted
-    And the results are read in order
-    Then there are 2 results in the order of the prompts
-    And the API has processed 2 requests, none twice
-
   Scenario Outline: A gateway that writes the time of its own clock hides no batch: <clock>
     Given a server that means harm, before an API that takes 0.5 seconds for a batch
     And the API has the faults

@@ -205,9 +205,7 @@ class Reconciliation(Evidence):
             if started is None or started < self._client.steady_since:
                 started = listing.server_time
             end = started + self._settings.settling
-            there, here = listing.server_time - started, now - (row.unknown_since or 0.0)
-            # If the start is in the API's future, one date was wrong, and our clock alone counts.
-            passed = lasted(there if there >= 0 else here, here)
+            passed = lasted(listing.server_time - started, now - (row.unknown_since or 0.0))
             known = unknown_batches.known_remote_ids(tx, leader.workspace_id, listing.ids)
             seen = {c.remote_id: c for c in unknown_batches.candidates_of(tx, row.id)}
             snapshot = unknown_batches.snapshot_of(row)
