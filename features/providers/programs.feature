@@ -119,31 +119,6 @@ Feature: Programs of every kind may ask an actor
       ['one', 'two', 'three'] True
       """
 
-  Scenario: A request keeps its schema, although the program goes on with it
-    Given an API
-    When this program runs
-      """
-      class Waits(cb.Middleware):
-          async def before_request(self, actor, request):
-              await asyncio.sleep(0.2)
-              return request
-
-      def choices():
-          word = {"type": "string"}
-          schema = {"type": "object", "properties": {"word": word}, "required": ["word"]}
-          schema["additionalProperties"] = False
-          for word["enum"] in (["one"], ["two"]):
-              yield {"prompt": "Choose", "response_format": schema}
-
-      with cb.ClaudeBatchProvider(middleware=[Waits()], **settings) as provider:
-          actor = cb.Actor(asker, provider)
-          print([result.text for result in actor.respond_all_sync(choices())])
-      """
-    Then the program has printed
-      """
-      ['{"word":"one"}', '{"word":"two"}']
-      """
-
   Scenario: The SDK's blocks of an answer are passed back in messages
     Given an API
     When this program runs

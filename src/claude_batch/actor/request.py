@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from dataclasses import fields as fields_of
 from functools import cached_property
@@ -178,11 +177,6 @@ class ActorRequest:
             raise InvalidRequestError(f"`options` must be a mapping, not {_kind(options)}")
         if self.options is not None:
             object.__setattr__(self, "options", dict(self.options))
-        if isinstance(self.output_format, Mapping):
-            # Deeply, because what a program changes lies within its schema. What cannot be copied
-            # is no JSON, which encoding reports.
-            with suppress(TypeError, RecursionError):
-                object.__setattr__(self, "output_format", deepcopy(self.output_format))
         if self.params is not None and not (model is None and options is None):
             raise InvalidRequestError(
                 "`model` and `options` can be used with `prompt` or `messages`; in raw `params`, "
