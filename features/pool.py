@@ -6,8 +6,8 @@ a PostgreSQL server that all of them share.
 One process imports the step definitions, which takes seconds, does what most scenarios do first
 (`warm_up.py`), and forks a worker for each feature file. A feature therefore starts at once and
 cannot disturb another one. Features tagged @long start first, then the largest files. Most features
-wait three quarters of their time: while a quarter of a core is idle another worker is started, up to
-four times as many as `--processes` says.
+wait three quarters of their time: while a quarter of a core is idle another worker is started, up
+to four times as many as `--processes` says.
 
 DIR gets a folder of JUnit files and the output of each feature, and `times.json`: the seconds of
 wall clock and of CPU (child processes included) of each feature, and whether it passed. If few

@@ -113,7 +113,9 @@ Feature: A full disk stops the work cleanly and loses nothing
                   except cb.LedgerError as error:
                       raised.append(error.passes)
               resource.setrlimit(resource.RLIMIT_FSIZE, ample)
-              await asyncio.sleep(3)
+              async with asyncio.timeout(60):
+                  while provider.engine().failure is not None:
+                      await asyncio.sleep(0.1)
               answers = [await actor.respond(prompt) for prompt in ("one", "three")]
               print(raised, [answer.stop_reason for answer in answers])
 

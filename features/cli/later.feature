@@ -636,7 +636,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
       """
 
   Scenario: cancel says which live calls of another process are still answered, and billed
-    Given a command's API with {"latency": 60, "live_latency": 6}
+    Given a command's API with {"latency": 60, "live_latency": 30}
     And a command's file "asks.jsonl" of 2 prompts
     When a command runs: submit actor.yaml asks.jsonl --deadline 4s --deadline-margin 3s
     And a command runs in the background: resume RUN

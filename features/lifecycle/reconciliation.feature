@@ -512,28 +512,6 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     When the API's clock goes 2 hours on
     Then in the ledger the states of the requests come to be ["succeeded", "succeeded", "succeeded"]
 
-  Scenario: A late answer that is malformed does not keep its request from being sent again
-    Given a server that means harm, before an API that takes 36000 seconds for a batch
-    And the API has the faults
-      """
-      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
-                 {"route": "create", "action": {"type": "error", "status": 429}}]}
-      """
-    And it gives the second of three results with a string as content
-    And a batch provider with {"settling": 1, "on_unknown": "resubmit", "resubmit_after": 0}
-    When a run of these prompts is submitted
-      | prompt |
-      | one    |
-      | two    |
-      | three  |
-    Then a batch of the run becomes unknown
-    And in the ledger the sendings of the requests come to be [1, 1, 1]
-    When the API's clock goes 24 hours on
-    Then in the ledger the states of the batches come to be ["collected", "packed", "packed"]
-    When the server means no harm any more
-    And the API has no faults any more
-    Then in the ledger the states of the requests come to be ["succeeded", "packed", "succeeded"]
-
   Scenario: A late failure of one sending decides nothing about a later one that is in doubt too
     Given an API
     And the API has the faults

@@ -414,7 +414,8 @@ def _meant_by(name: str) -> str | None:
     near = _NEAR
     if "budget" in name:
         # The nearest name may be that of each run's budget, which allows more.
-        kind = "daily" if "da" in name else "actor" if "actor" in name else "budget"
+        is_daily = "day" in name or "dai" in name
+        kind = "daily" if is_daily else "actor" if "actor" in name else "budget"
         meant, near = {each: known for each, known in meant.items() if kind in each}, 0.0
     close = difflib.get_close_matches(name, meant, n=1, cutoff=near)
     return meant[close[0]] if close else None

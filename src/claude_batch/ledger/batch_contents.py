@@ -66,11 +66,14 @@ _HAS_DEADLINE = and_(runs.c.deadline.is_not(None), runs.c.deadline_closed.is_(No
 # separate batches.
 ALONE: Any = case((_HAS_DEADLINE, runs.c.id), else_="")
 """The run whose requests are packed alone; "" for runs without a deadline, or with a past one."""
-_ALONE = bindparam("alone", type_=String)
-OF_QUEUE: ColumnElement[bool] = or_(
-    requests.c.run_id == _ALONE,
-    and_(_ALONE == "", requests.c.run_id.not_in(select(runs.c.id).where(_HAS_DEADLINE))),
-)
+
+
+def _of_queue(alone: ColumnElement[str]) -> ColumnElement[bool]:
+    without = requests.c.run_id.not_in(select(runs.c.id).where(_HAS_DEADLINE))
+    return or_(requests.c.run_id == alone, and_(alone == "", without))
+
+
+OF_QUEUE: ColumnElement[bool] = _of_queue(bindparam("alone", type_=String))
 """The condition for requests whose run has this value of `ALONE`."""
 # What decides when and how a run's requests are packed.
 _SETTINGS = (
@@ -394,8 +397,10 @@ def pack(
     elif which == "primers":
         ahead = exists().where(primers.c.request_seq == requests.c.seq)
         mine = and_(mine, ahead, requests.c.attempts == 0)
-    chosen = and_(*PACKABLE_NOW, requests.c.lane_id == lane_id, mine, OF_QUEUE)
-    transitions.pack(tx, chosen.params(alone=alone), batch_id)
+    of_queue = _of_queue(literal(alone, String))
+    transitions.pack(
+        tx, and_(*PACKABLE_NOW, requests.c.lane_id == lane_id, mine, of_queue), batch_id
+    )
     note_runs(tx, batch_id)
     return batch_id
 

@@ -115,13 +115,16 @@ _ANY_RUN = _LIVE_RUNS.limit(1)
 _WAITING = (
     select(requests.c.seq, requests.c.run_id, requests.c.reserve)
     .where(_QUEUED, of_workspace(requests.c.lane_id, bindparam("workspace")))
-    # Not by the row numbers: PostgreSQL would go through all requests that have ended.
-    .order_by(literal_column("+requests.seq"))
     .limit(bindparam("most"))
 )
+_ALONE = requests.c.live == 1
+_OF_RUN = or_(_ALONE, requests.c.run_id.in_(_LIVE_RUNS))
 # Built once, because a driver asks for them in every pass.
-_LIVE = _WAITING.where(requests.c.live == 1)
-_LIVE_OR_OF_RUN = _WAITING.where(or_(requests.c.live == 1, requests.c.run_id.in_(_LIVE_RUNS)))
+_ON_SQLITE = tuple(_WAITING.where(which).order_by(requests.c.seq) for which in (_ALONE, _OF_RUN))
+# Not by the row numbers: PostgreSQL would go through all requests that have ended.
+_ON_SERVER = tuple(
+    _WAITING.where(which).order_by(literal_column("+requests.seq")) for which in (_ALONE, _OF_RUN)
+)
 _LATER = requests.c.seq > bindparam("after")
 
 _MOST_NAMED = 1000
@@ -147,7 +150,8 @@ def waiting(
     ``room`` maps runs with a budget to their remaining amount, in nano-dollars. Of those runs, only
     requests that are known to fit are returned. None is returned of the runs in ``without``.
     """
-    chosen = _LIVE if tx.scalar(_ANY_RUN) is None else _LIVE_OR_OF_RUN
+    alone, of_run = _ON_SQLITE if tx.dialect.name == "sqlite" else _ON_SERVER
+    chosen = alone if tx.scalar(_ANY_RUN) is None else of_run
     values: dict[str, Any] = {"workspace": workspace_id, "most": limit}
     # The text of the statement must not grow with each run, because compiled statements are kept.
     if room:

@@ -68,8 +68,11 @@ STOP_SECONDS = 90.0
 An abandoned call is lost: it may have been billed, and a second call would be billed again. Nearly
 all answers arrive within this time."""
 
-RECOVERY_CHECK = 1.0
-"""Seconds until a full disk or a locked file that has stopped the engine is looked at again."""
+RECOVERY_CHECK, LONGEST_RECOVERY_CHECK = 1.0, 60.0
+"""Seconds until a full disk or a locked file that has stopped the engine is looked at again.
+
+They double with each time that it soon stops the engine again: the drivers may need more room than
+the look, and download the results of a batch each time."""
 
 READERS = 4
 """Most threads that use the ledger for callers at the same time."""
@@ -103,6 +106,7 @@ class Engine:
         self._subscribers: list[Future[int]] = []
         self._run_watches = RunWatches(ledger)
         self._failure: ActorError | None = None
+        self._recovery_pause, self._recover_at = RECOVERY_CHECK, float("-inf")
         self.observers: Observers = Observers(ledger.location)
         self._watch_for_others = ledger.watch()
         closed = closed_words(ledger.location)
@@ -289,6 +293,12 @@ class Engine:
 
     def _fail(self, failure: ActorError) -> None:
         """Stop the engine: fail all waiting callers now and all later callers at once."""
+        now = time.monotonic()
+        if self._failure is None:
+            was_soon = now - self._recover_at < LONGEST_RECOVERY_CHECK
+            pause = min(2 * self._recovery_pause, LONGEST_RECOVERY_CHECK)
+            self._recovery_pause = pause if was_soon else RECOVERY_CHECK
+            self._recover_at = now + self._recovery_pause
         if self._failure is None or self._may_recover:
             self._failure = failure
         self.calls.fail(failure)
@@ -299,11 +309,13 @@ class Engine:
 
     async def _recover(self) -> None:
         """Start the drivers again if what has stopped them has passed; else raise `LedgerError`."""
-        await asyncio.sleep(RECOVERY_CHECK)
+        self._recover_at = time.monotonic() + self._recovery_pause
         await asyncio.wrap_future(self.read(self.ledger.prove_writable))
         if not self._may_recover:
             return
-        _log.warning("the ledger %s can be written again; its work goes on", self.ledger.location)
+        _log.warning(
+            "the ledger %s can be written again; its work is tried again", self.ledger.location
+        )
         self._failure = None
         for session in self._sessions.values():
             if session.task is not None and session.task.done():
@@ -366,7 +378,7 @@ class Engine:
             ours, commits = self.ledger.commits != commits, self.ledger.commits
             try:
                 changed = watch.changed() or changed
-                if self._may_recover:
+                if self._may_recover and time.monotonic() >= self._recover_at:
                     await self._recover()
                     changed = True
             except LedgerError as error:

@@ -183,7 +183,9 @@ def meant_setting(name: str, known: Iterable[str]) -> str:
     if name in MESSAGES_PARAMETERS:
         return f"; {_OPTIONS}"
     known, typed = tuple(known), name.lower()
-    if "budget" in typed and "da" in typed:  # the nearest may be each run's, which allows more
+    if "budget" in typed and (
+        "day" in typed or "dai" in typed
+    ):  # the nearest may be each run's, which allows more
         typed = "daily_budget_usd"
     near = difflib.get_close_matches(typed, (*known, *_NAMED_ELSEWHERE), n=1, cutoff=_NEAR)
     near = near or [each for each in known if each.startswith(f"{typed}_")]
