@@ -94,7 +94,7 @@ class SimulatedLive(LiveClient):
         api = self._api
         api.clock.advance(0.02)
         if not may_leave():
-            return LiveAnswer(reason="not sent in time", never_left=True)
+            return LiveAnswer(reason="not sent in time", never_left=True, withheld=True)
         plan = api.live_plans.popleft() if api.live_plans else LivePlan()
         if plan.kind == "connect":
             return LiveAnswer(reason="refused", never_left=True)

@@ -80,13 +80,19 @@ Feature: Live calls of the ledger are made once, and survive the process
       | each {"type": "error", "status": 502, "json": false} | the call may have been paid for | 1 | 0 |
       | each {"type": "error", "status": 429, "json": false} | the call may have been paid for | 1 | 0 |
 
-  Scenario: live calls that the API does not answer count as an outage of a service
+  Scenario Outline: live calls that the API does not answer count as an outage of a service: <words>
     Given an API
-    And the API answers live calls with each {"type": "error", "status": 502, "json": false}
+    And the API answers live calls with each <fault>
     And a batch provider with {"mode": "live"}
     When "hello" is asked with the key "k"
     Then the call may have been paid for
-    And the provider notes an outage: 502
+    And the provider notes an outage: <words>
+
+    Examples:
+      | fault                                          | words                                |
+      | {"type": "error", "status": 502, "json": false} | 502                                  |
+      | {"type": "drop_after"}                         | disconnected                         |
+      | {"type": "html_200", "processed": true}        | something that is not a Message      |
 
   Scenario Outline: an answer that does not prove that nothing was processed is not asked again: <status>
     Given an API
@@ -170,10 +176,11 @@ Feature: Live calls of the ledger are made once, and survive the process
 
   Scenario: what never left is no loss, and a missing key is the account's fault
     Then a live call without an answer is judged as follows
-      | never left | no credential | outcome  | disposition |
-      | yes        | no            | not_sent | retry       |
-      | yes        | yes           | not_sent | account     |
-      | no         | no            | missing  | final       |
+      | never left | no credential | withheld | outcome  | disposition | outage |
+      | yes        | no            | no       | not_sent | retry       | yes    |
+      | yes        | no            | yes      | not_sent | retry       | no     |
+      | yes        | yes           | no       | not_sent | account     | yes    |
+      | no         | no            | no       | missing  | final       | yes    |
 
   Scenario: where another copy of the ledger sends meanwhile no call leaves
     Given an API

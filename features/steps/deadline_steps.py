@@ -30,7 +30,9 @@ from claude_batch.lifecycle.deadline_driver import (
     missed_because,
 )
 from claude_batch.lifecycle.live_answers import outcome_of
+from claude_batch.lifecycle.live_driver import LiveCalls
 from claude_batch.lifecycle.packer import goes_live
+from claude_batch.wire.batches_client import Outage
 from claude_batch.wire.live_client import LiveAnswer
 
 use_step_matcher("parse")
@@ -178,8 +180,8 @@ def _(context: Context) -> None:
 
 @then("the provider notes an outage: {words}")
 def _(context: Context, words: str) -> None:
-    outage = context.provider.session().client.outage
-    assert outage._since is not None and words in outage._words(), outage._reason
+    _other, live = context.provider.session().client.outage._silences
+    assert live.failures and words in live.reason, live
 
 
 @then("the call may have been paid for")
@@ -235,10 +237,15 @@ def _(context: Context, things: str) -> None:
 
 
 @rule("a live call without an answer is judged")
-def _(never_left: bool, no_credential: bool) -> dict[str, object]:
-    answer = LiveAnswer(reason="x", never_left=never_left, no_credential=no_credential)
+def _(never_left: bool, no_credential: bool, withheld: bool) -> dict[str, object]:
+    answer = LiveAnswer(
+        reason="x", never_left=never_left, no_credential=no_credential, withheld=withheld
+    )
     outcome, disposition = outcome_of(answer)
-    return {"outcome": outcome, "disposition": disposition}
+    outage = Outage("http://there")
+    driver: Any = SimpleNamespace(_client=SimpleNamespace(outage=outage))
+    LiveCalls._note_outage(driver, answer)
+    return {"outcome": outcome, "disposition": disposition, "outage": outage.why() is not None}
 
 
 # --- the rule of auto -----------------------------------------------------------------------------

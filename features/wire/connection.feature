@@ -120,11 +120,17 @@ Feature: The connection speaks as the official SDK does
       | 0 answer, 1 fault, 5 fault, 12 busy | http://there…for 4m…; http://there answers again, after 11m                                            |                                               |
       | 0 fault                             |                                                                                                        | http://there cannot be reached: ConnectError… |
       | 0 fault, 0.1 answer                 |                                                                                                        |                                               |
-      | 0 answer, 1 live fault, 12 live 502 | http://there…502… for 11m…                                                                             | http://there cannot be reached: 502…          |
+      | 0 answer, 1 live fault, 6 live fault, 12 live 502 | http://there…It has answered no live call for 5m…                                        | http://there cannot be reached: 502…          |
+      | 0 answer, 1 live 502, 3 answer, 6 live 502, 11 answer, 12 live 502 | http://there…It has answered no live call for 5m…                       | http://there cannot be reached: 502…          |
       | 0 answer, 1 live 502, 2 answer, 3 live 502 | http://there cannot be reached: 502… for 2m…                                                    |                                               |
       | 0 answer, 1 fault, 5 fault, 6 live answer  | http://there…for 4m…                                                                            |                                               |
-      | 0 answer, 1 fault, 5 fault, 6 live fault, 7 answer, 8 live answer | http://there…for 4m…; http://there answers again, after 7m               |                                               |
+      | 0 answer, 1 fault, 5 fault, 6 live fault, 7 answer, 8 live answer | http://there…for 4m…; http://there answers again, after 6m               |                                               |
       | 0 answer, 1 live fault, 12 answer, 20 answer, 30 live fault |                                                                                |                                               |
+      | 0 answer, 1 live fault, 3 live fault, 4 live answer                   | http://there…for 2m…; http://there answers live calls again, after 3m |                           |
+      | 0 answer, 1 live fault, 3 answer, 9 answer, 12 answer, 12.5 fault, 12.6 answer, 14 answer, 20 answer, 27 answer |                             |                           |
+      | 0 answer, 1 live fault, 3 answer, 12 live fault                       | http://there…It has answered no live call for 11m…                    |                           |
+      | 0 answer, 1 live fault, 6 live answer, 12 live fault, 13 answer       |                                                                       |                           |
+      | 0 answer, 1 live fault, 20 live fault                                 |                                                                       |                           |
 
   Scenario: A header of one's own is masked in what is received, unless it is harmless
     Then messages are shown with a header of one's own as follows

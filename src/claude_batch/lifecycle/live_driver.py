@@ -588,10 +588,10 @@ class LiveCalls(DriverPart):
     def _note_outage(self, answer: LiveAnswer) -> None:
         if answer.fault is not None:
             self._client.outage.note(ApiError(answer.fault), live=True)
-        elif answer.never_left:
-            self._client.outage.note(Unreachable(answer.reason), live=True)
         elif answer.is_answered:
             self._client.outage.note(None, live=True)
+        elif not answer.withheld:
+            self._client.outage.note(Unreachable(answer.reason), live=True)
 
     async def _store(
         self, leader: Leader, done: Mapping[asyncio.Task[LiveAnswer], Disposition | None]

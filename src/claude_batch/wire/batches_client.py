@@ -77,6 +77,9 @@ NOT_READY_SECONDS = 600.0
 """Seconds without an answer after which a server should get no calls: fewer would refuse calls that
 can wait. Before the first answer, one failure is enough, because the base URL may be wrong."""
 
+_NOT_READY_FAILURES = 3
+"""Failures in a row that this takes, because two may be short faults ten minutes apart."""
+
 _OUTAGE_ENDS = 900.0
 """Seconds without a call after which a server should get calls again: only they prove whether the
 outage is over. It is longer than the driver waits between two calls that fail."""
@@ -228,57 +231,71 @@ class _FilePage(msgspec.Struct, frozen=True):
     data: list[_RemoteFile]
 
 
+class _Silence(msgspec.Struct):
+    """The failures of calls of one kind since the last answer to such a call."""
+
+    failures: int = 0
+    since: float = 0.0
+    last: float = 0.0
+    next_line: float = 0.0
+    reason: str = ""
+
+
 class Outage:
-    """The time without an answer of the API, in its log and for probes."""
+    """The time without an answer of the API, in its log and for probes.
+
+    Live calls and others count apart, because a proxy may reach one endpoint and not the other.
+    """
 
     def __init__(self, base_url: str) -> None:
         self._address = base_url.rstrip("/")
         self._has_answered = False
-        self._since: float | None = None
-        self._last = self._next_line = 0.0
-        self._reason = ""
-        self._failing: set[bool] = set()
-        """True if live calls have no answer, False if others have none."""
+        self._silences = [_Silence(), _Silence()]
+        """Of other calls, and of live calls."""
 
     def note(self, error: ApiError | Unreachable | None, *, live: bool = False) -> None:
         """Note how a call ended; an outage is logged after a minute, and then each hour."""
-        now = time.monotonic()
-        if error is None or (isinstance(error, ApiError) and error.fault.from_api):
+        now, silence = time.monotonic(), self._silences[live]
+        is_answer = error is None or (isinstance(error, ApiError) and error.fault.from_api)
+        # Other calls are repeated until they are answered, live calls are not.
+        if is_answer or (live and now - silence.last > _OUTAGE_ENDS):
+            self._silences[live] = _Silence()
+        if is_answer:
             self._has_answered = True
-            self._failing.discard(live)
-            # A proxy may reach one endpoint and not the other.
-            if self._failing and now - self._last <= _OUTAGE_ENDS:
-                return
-            self._failing.clear()
-            since, self._since = self._since, None
-            if since is not None and self._next_line > since + OUTAGE_SECONDS:
-                lasted = roughly(now - since)
-                _log.info("%s answers again, after %s", self._address, lasted, extra=_FOR_PEOPLE)
+            if silence.failures and silence.next_line > silence.since + OUTAGE_SECONDS:
+                _log.info(
+                    "%s answers %sagain, after %s",
+                    self._address,
+                    "live calls " if live else "",
+                    roughly(now - silence.since),
+                    extra=_FOR_PEOPLE,
+                )
             return
-        self._failing.add(live)
-        if self._since is None:
-            self._since, self._next_line = now, now + OUTAGE_SECONDS
-        self._last, self._reason = now, str(error)
-        if now >= self._next_line:
-            self._next_line = now + OUTAGE_LINES_APART
+        silence = self._silences[live]
+        if not silence.failures:
+            silence.since, silence.next_line = now, now + OUTAGE_SECONDS
+        silence.failures += 1
+        silence.last, silence.reason = now, str(error)
+        if now >= silence.next_line:
+            silence.next_line = now + OUTAGE_LINES_APART
             _log.warning(
-                "%s. It has not answered for %s; what waits is kept, and it is called again until "
-                "it answers",
-                self._words(),
-                roughly(now - self._since),
+                "%s. It has %s for %s; what waits is kept, and it is called again until it answers",
+                unreachable_words(self._address, silence.reason),
+                "answered no live call" if live else "not answered",
+                roughly(now - silence.since),
                 extra=_FOR_PEOPLE,
             )
 
     def why(self) -> str | None:
         """Return why the API is not reached, if it has never answered or not for a while."""
-        since, now = self._since, time.monotonic()
-        if since is None or now - self._last > _OUTAGE_ENDS:
-            return None
-        is_long = not self._has_answered or self._last - since >= NOT_READY_SECONDS
-        return self._words() if is_long else None
-
-    def _words(self) -> str:
-        return unreachable_words(self._address, self._reason)
+        now = time.monotonic()
+        for silence in self._silences:
+            lasted = silence.last - silence.since
+            is_long = silence.failures >= _NOT_READY_FAILURES and lasted >= NOT_READY_SECONDS
+            is_present = silence.failures and now - silence.last <= _OUTAGE_ENDS
+            if is_present and (is_long or not self._has_answered):
+                return unreachable_words(self._address, silence.reason)
+        return None
 
 
 def unreachable_words(base_url: str, reason: str) -> str:

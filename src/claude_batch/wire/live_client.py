@@ -105,6 +105,8 @@ class LiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     never_left: bool = False
     """Whether not even a connection was made."""
+    withheld: bool = False
+    """Whether this process did not send it, because it was too late."""
     no_credential: bool = False
     """Whether there was no credential for the call."""
     status: int | None = None
@@ -303,7 +305,8 @@ class LiveClient:
         except Unreachable as error:
             if withheld:
                 self.unused(turn, model)
-                return LiveAnswer(reason="the call was not sent in time", never_left=True)
+                words = "the call was not sent in time"
+                return LiveAnswer(reason=words, never_left=True, withheld=True)
             pace.failed()
             return LiveAnswer(reason=error.reason, never_left=error.never_connected)
         except TimeoutError:
