@@ -832,6 +832,10 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       """
       ledger recover --force` adopts the 3 results that it sends
       """
+    Given the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": 1, "action": {"type": "missing_lines"}}]}
+      """
     When a command runs: ledger recover --force
     Then the command line exits with 0 and says
       """
@@ -841,7 +845,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line exits with 0
     And the API has processed 3 requests, none twice
 
-  Scenario Outline: Results of a batch that the API does not send in full are adopted on the user's order, and not paid for again: missing <when>
+  Scenario Outline: Results of a batch that the API does not send in full are adopted on the user's order, and not paid for again: <fetches>
     Given the API has the faults
       """
       {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
@@ -854,14 +858,19 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command's ledger is replaced by "copy.db"
     And the API has the faults
       """
-      {"rules": [{"route": "results", "nth": <fetches>, "action": {"type": "missing_lines", "count": 1}}]}
+      {"rules": [
+        {"route": "results", "nth": 2, "action": <first>},
+        {"route": "results", "nth": 3, "action": <second>},
+        {"route": "results", "nth": 4, "action": <third>},
+        {"route": "results", "nth": <others>, "action": {"type": "missing_lines"}}
+      ]}
       """
     And a command waits 0.2 seconds
     And a command runs: ledger recover
     Then the command line exits with 3 and says
       """
       the API does not send 1 of its results
-      ledger recover --force` adopts the 2 results that it sends; a request without one is sent again
+      ledger recover --force` adopts the 2 results that it sends; a request without one is sent again, and may be paid for twice, or is lost
       """
     When a command runs: ledger recover --force
     Then the command line exits with 0 and says
@@ -875,9 +884,14 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the API has processed <all> requests in all
 
     Examples:
-      | when                       | fetches      | adopted | all |
-      | for good                   | [1, 2, 3, 4] | 2       | 4   |
-      | from the first two streams | [1, 2]       | 3       | 3   |
+      | fetches                | first                                         | second                                        | third                                         | others | adopted | all |
+      | all lack one           | {"type": "missing_lines"}                     | {"type": "missing_lines"}                     | {"type": "missing_lines"}                     | null   | 2       | 4   |
+      | the first lacks one    | {"type": "missing_lines"}                     | {"type": "delay", "seconds": 0}               | {"type": "delay", "seconds": 0}               | 1      | 3       | 3   |
+      | the first has none     | {"type": "missing_lines", "count": 3}         | {"type": "delay", "seconds": 0}               | {"type": "delay", "seconds": 0}               | 1      | 3       | 3   |
+      | the first fails        | {"type": "error", "status": 404}              | {"type": "delay", "seconds": 0}               | {"type": "delay", "seconds": 0}               | 1      | 3       | 3   |
+      | each lacks another one | {"type": "missing_lines"}                     | {"type": "missing_lines", "after_lines": 1}   | {"type": "missing_lines"}                     | 1      | 3       | 3   |
+      | the later ones fail    | {"type": "missing_lines"}                     | {"type": "error", "status": 404}              | {"type": "error", "status": 404}              | null   | 2       | 4   |
+      | all break off          | {"type": "cut_inside_line", "after_lines": 2} | {"type": "cut_inside_line", "after_lines": 2} | {"type": "cut_inside_line", "after_lines": 2} | null   | 2       | 4   |
 
   Scenario Outline: An entry of the API's list that cannot be read may be what was forgotten: <what>
     Given a server that means harm, before an API
@@ -1173,7 +1187,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command's ledger is replaced by "copy.db"
     And the API has the faults
       """
-      {"rules": [{"route": "results", "nth": [1], "action": {"type": "error", "status": 404}}]}
+      {"rules": [{"route": "results", "nth": [1, 2, 3], "action": {"type": "error", "status": 404}}]}
       """
     And a command runs: ledger recover --force
     Then the command line exits with 0 and says

@@ -301,7 +301,9 @@ class _Recovery(Evidence):
         for remote in later:
             if remote.processing_status == "ended":
                 with contextlib.suppress(ApiError, Unreachable):
-                    if (await self._lines_of(remote))[0]:
+                    lines: dict[str, Line] = {}
+                    await self._read_lines(remote, lines)
+                    if lines:
                         return True
         return False
 
@@ -414,11 +416,7 @@ class _Recovery(Evidence):
             return
         counts = remote.counts
         try:
-            lines, others = await self._lines_of(remote)
-            for _ in range(FETCH_TRIES - 1):
-                if force and lines and len(lines) < counts.finished:
-                    # A proxy may have cut them short. What is not found now is sent again.
-                    lines = max(lines, (await self._lines_of(remote))[0], key=len)
+            lines, others = await self._fetch(remote, FETCH_TRIES if force else 1)
         except (ApiError, Unreachable) as error:
             self.found.open[remote.id] = f"its results cannot be read: {error}"
             return
@@ -427,7 +425,7 @@ class _Recovery(Evidence):
             return
         missing = counts.finished - len(lines)
         hidden = counts.succeeded - sum(line.succeeded for line in lines.values())
-        why, rest = "", "a request without one is sent again, and may be paid for twice"
+        why, rest = "", "a request without one is sent again, and may be paid for twice, or is lost"
         if not counts.finished or counts.processing > 0:
             why = "the API does not count its results, so some may be missing"
         elif missing > 0 or not lines:
@@ -467,12 +465,35 @@ class _Recovery(Evidence):
             return "a batch before it, which is not known yet, may hold earlier turns"
         return ""
 
-    async def _lines_of(self, remote: RemoteBatch) -> tuple[dict[str, Line], int]:
+    async def _fetch(self, remote: RemoteBatch, tries: int) -> tuple[dict[str, Line], int]:
         """Return the lines of a batch's results that are the ledger's, by request id.
 
-        Also returns the number of its other lines. A success outranks a line that contradicts it.
+        Also returns the number of other lines in the last fetch. The results are fetched until they
+        are complete, at most ``tries`` times, because a proxy may cut each fetch short elsewhere.
+        Raises `ApiError` or `Unreachable` if the last fetch fails, unless ``tries`` allows several
+        and one of them had a line.
         """
-        found: dict[str, Line] = {}
+        counts, found, others = remote.counts, dict[str, Line](), 0
+        for left in reversed(range(tries)):
+            try:
+                others = await self._read_lines(remote, found)
+            except (ApiError, Unreachable):
+                if not left and (tries == 1 or not found):
+                    raise
+                continue
+            answered = sum(line.succeeded for line in found.values())
+            is_counted = counts.finished > 0 and not counts.processing
+            is_whole = len(found) >= counts.finished and answered >= counts.succeeded
+            if (is_counted and is_whole) or (others and not found):
+                break
+        return found, others
+
+    async def _read_lines(self, remote: RemoteBatch, found: dict[str, Line]) -> int:
+        """Add the lines of a batch's results that are the ledger's, by request id.
+
+        Returns the number of its other lines. A success outranks a line that contradicts it. If the
+        stream breaks, the lines before that are added.
+        """
         others = 0
         at = remote.ended or self._ledger.now()
         async with self._client.results(remote.id) as chunks:
@@ -487,10 +508,10 @@ class _Recovery(Evidence):
                         # A single line may have strayed into our batch, but not so many.
                         others += 1
                         if not found and others >= FOREIGN_LINES:
-                            return found, others
+                            return others
                     elif parts[0] not in found or not found[parts[0]].succeeded:
                         found[parts[0]] = self._line(line, parts[2], at)
-        return found, others
+        return others
 
     def _line(self, line: ResultLine, sending: int, at: float) -> Line:
         row = result_row_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
