@@ -405,6 +405,14 @@ def check_environment() -> None:
             )
 
 
+def means_daily_budget(name: str) -> bool:
+    """Return whether an unknown name seems to mean the budget of a day.
+
+    Its nearest spelling may be that of each run's budget, which allows more.
+    """
+    return "budget" in name and ("day" in name or "dai" in name)
+
+
 def _meant_by(name: str) -> str | None:
     """Return the variable that an unknown name seems to mean; None if there is none."""
     meant = {each: ENVIRONMENT_PREFIX + each.upper() for each in (*SETTINGS, *OTHER_VARIABLES)}
@@ -413,9 +421,7 @@ def _meant_by(name: str) -> str | None:
             meant.setdefault(flag.removeprefix("--").replace("-", "_"), setting.variable)
     near = _NEAR
     if "budget" in name:
-        # The nearest name may be that of each run's budget, which allows more.
-        is_daily = "day" in name or "dai" in name
-        kind = "daily" if is_daily else "actor" if "actor" in name else "budget"
+        kind = "daily" if means_daily_budget(name) else "actor" if "actor" in name else "budget"
         meant, near = {each: known for each, known in meant.items() if kind in each}, 0.0
     close = difflib.get_close_matches(name, meant, n=1, cutoff=near)
     return meant[close[0]] if close else None

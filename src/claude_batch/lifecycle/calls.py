@@ -345,7 +345,8 @@ class CallStore:
     def _failures(
         self, tx: Transaction, calls: Sequence[Call]
     ) -> Mapping[tuple[int, str, bytes], list[Failure]]:
-        # The setting counts too, so that a call with a shorter time forgets what it makes anew.
+        # A call with a shorter time than the setting makes a failure between the two anew. It is
+        # read as well, so that the ledger forgets it and no later call gets it again.
         times = [(c.options.failure_ttl or 0.0, c.options.mode.failure_ttl) for c in calls]
         longest = max(map(max, times), default=0.0)
         if not longest or not held_requests.any_failed_since(tx, self._ledger.now() - longest):

@@ -209,8 +209,12 @@ def pack_due(
             only = None
             if not budget.all_fit:
                 only = [seq for seq in budget.taken if seq <= cut.last_seq]
-            pack = partial(batch_contents.pack, alone=alone, which=which, only=only)
-            packed.append(pack(tx, lane_id, cut, now, first_seq=queue.first_seq))
+            first_seq = queue.first_seq
+            packed.append(
+                batch_contents.pack(
+                    tx, lane_id, cut, now, alone=alone, which=which, only=only, first_seq=first_seq
+                )
+            )
         reach(CrashPoint.AFTER_PACK)
     return packed, min(later, default=None)
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Literal, TypedDict, get_args
 
-from claude_batch.core.batch_processing import SETTINGS, resolve_mode
+from claude_batch.core.batch_processing import SETTINGS, means_daily_budget, resolve_mode
 from claude_batch.core.settings import Scope
 
 _Duration = str | float | int
@@ -183,9 +183,7 @@ def meant_setting(name: str, known: Iterable[str]) -> str:
     if name in MESSAGES_PARAMETERS:
         return f"; {_OPTIONS}"
     known, typed = tuple(known), name.lower()
-    if "budget" in typed and (
-        "day" in typed or "dai" in typed
-    ):  # the nearest may be each run's, which allows more
+    if means_daily_budget(typed):
         typed = "daily_budget_usd"
     near = difflib.get_close_matches(typed, (*known, *_NAMED_ELSEWHERE), n=1, cutoff=_NEAR)
     near = near or [each for each in known if each.startswith(f"{typed}_")]

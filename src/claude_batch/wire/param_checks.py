@@ -104,7 +104,8 @@ def _is_plain(params: Mapping[str, Any]) -> bool:
     return (
         message.get("role") == "user"
         and type(content) is str
-        and content.strip() != ""
+        and content != ""
+        and not content.isspace()
         and type(tokens) is int
         and 0 <= tokens <= _ALL_TAKE
         and params.keys().isdisjoint(_CHECKED)
